@@ -1,0 +1,257 @@
+"""bridges.onnx: exported graphs against a forward pass in numpy, and the exporter's refusals."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import pytest
+
+from bridges.onnx import ExportError, export_onnx
+from bridges.policy import Policy
+
+ROOT = Path(__file__).parents[1]
+GROUPS = {"joints": 5, "command": 3}
+SIZE = 8
+LOW = np.array([[-1.0, -300.0, 0.0]], np.float32)
+HIGH = np.array([[2.0, 100.0, 0.04]], np.float32)
+
+
+def make_parameters(seed=0, hidden=(32, 16), normaliser=True):
+    """Random weights behind a normaliser that is far from the identity (means in the hundreds, stds over decades)."""
+    random = np.random.default_rng(seed)
+    sizes = [SIZE, *hidden, 3]
+    layers = [
+        (random.normal(size=(a, b)).astype(np.float32) / np.sqrt(a), random.normal(size=b).astype(np.float32) / 4)
+        for a, b in itertools.pairwise(sizes)
+    ]
+    mean = (random.normal(size=(1, SIZE)) * 300).astype(np.float32) if normaliser else np.zeros((1, SIZE), np.float32)
+    std = np.exp(random.normal(size=(1, SIZE)) * 2).astype(np.float32) if normaliser else np.ones((1, SIZE), np.float32)
+    return layers, mean, std
+
+
+def jax_policy(parameters, activation="elu"):
+    layers, mean, std = parameters
+
+    def policy(observations):
+        # By name: under jit the groups of a dict arrive sorted.
+        x = observations["o"] if "o" in observations else jnp.concatenate([observations[g] for g in GROUPS], axis=-1)
+        x = (x - mean) / (std + np.float32(1e-2))
+        for index, (kernel, bias) in enumerate(layers):
+            x = x @ kernel + bias[None]
+            if index < len(layers) - 1:
+                x = getattr(jax.nn, activation)(x)
+        return x
+
+    return policy
+
+
+def numpy_policy(parameters, observations):
+    """The oracle: the same ELU network in float64, then clip to [-1, 1] and scale to [LOW, HIGH]."""
+    layers, mean, std = parameters
+    x = (observations.astype(np.float64) - mean) / (std.astype(np.float64) + 1e-2)
+    for index, (kernel, bias) in enumerate(layers):
+        x = x @ kernel.astype(np.float64) + bias
+        if index < len(layers) - 1:
+            x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    return LOW + (np.clip(x, -1, 1) + 1) / 2 * (HIGH - LOW)
+
+
+def to_bounds(actions):
+    return jnp.clip(actions, -1.0, 1.0) * ((HIGH - LOW) / 2) + (HIGH + LOW) / 2
+
+
+def identity(actions):
+    return actions
+
+
+def typical_observations(parameters, rows, seed=1):
+    _, mean, std = parameters
+    return (mean + std * np.random.default_rng(seed).normal(size=(rows, SIZE))).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    parameters = make_parameters()
+    path = tmp_path_factory.mktemp("export") / "run" / "policy.onnx"
+    metadata = {"library": "rlbotics-jax", "dt": 0.02, "action_low": LOW[0].tolist()}
+    returned = export_onnx(
+        jax_policy(parameters), GROUPS, to_bounds, path, metadata, samples=typical_observations(parameters, 16)
+    )
+    assert returned == path
+    return parameters, path
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 64])
+def test_equals_numpy_on_observations_of_the_normaliser(exported, batch):
+    parameters, path = exported
+    observations = typical_observations(parameters, batch, seed=batch)
+    expected = numpy_policy(parameters, observations)
+    assert np.mean((expected > LOW) & (expected < HIGH)) > 0.5  # a saturated network would prove little
+    np.testing.assert_allclose(Policy(path).get_action(observations) / HIGH, expected / HIGH, rtol=0, atol=1e-5)
+
+
+def test_single_vector_is_the_first_row(exported):
+    parameters, path = exported
+    observations, policy = typical_observations(parameters, 2), Policy(path)
+    np.testing.assert_allclose(policy.get_action(observations[0]), policy.get_action(observations)[0], rtol=1e-6)
+
+
+def test_actions_stay_inside_the_bounds_far_outside_the_data(exported):
+    _, path = exported
+    actions = Policy(path).get_action(np.random.default_rng(0).normal(size=(64, SIZE)) * 1e6)
+    assert (actions >= LOW - 1e-4).all() and (actions <= HIGH + 1e-4).all()
+
+
+def test_signature_and_metadata(exported):
+    _, path = exported
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=True)
+    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 18)] and model.ir_version == 8
+    shapes = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in [*model.graph.input, *model.graph.output]
+    }
+    assert shapes == {"observation": ["batch", 8], "action": ["batch", 3]}
+    assert [path.name] == [file.name for file in path.parent.iterdir()]
+    metadata = Policy(path).metadata
+    assert metadata["library"] == "rlbotics-jax" and metadata["dt"] == "0.02"
+    assert list(json.loads(metadata["observation_groups"]).items()) == list(GROUPS.items())
+
+
+def test_graph_of_several_groups_and_of_one_is_clean(exported, tmp_path):
+    dense = ["Sub", "Div", "Gemm", "Elu", "Gemm", "Elu", "Gemm", "Clip", "Mul", "Add"]
+    assert [node.op_type for node in onnx.load(exported[1]).graph.node] == ["Slice", "Slice", "Concat", *dense]
+    path = export_onnx(jax_policy(make_parameters()), {"o": SIZE}, to_bounds, tmp_path / "policy.onnx")
+    assert [node.op_type for node in onnx.load(path).graph.node] == dense
+
+
+def test_groups_keep_their_order(tmp_path):
+    path = export_onnx(
+        lambda observations: jnp.concatenate([observations["b"] * 10.0, observations["a"]], axis=-1),
+        {"b": 1, "a": 2},
+        identity,
+        tmp_path / "policy.onnx",
+    )
+    np.testing.assert_array_equal(Policy(path).get_action([1.0, 2.0, 3.0]), [10.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "softplus"])
+@pytest.mark.parametrize("mapping", [identity, to_bounds])
+def test_parity_check_passes_good_graphs(tmp_path, activation, mapping):
+    for seed in range(3):
+        parameters = make_parameters(seed, hidden=(128, 64, 64))
+        export_onnx(
+            jax_policy(parameters, activation),
+            GROUPS,
+            mapping,
+            tmp_path / "policy.onnx",
+            samples=typical_observations(parameters, 5),
+        )
+
+
+def test_bias_shared_with_another_layer_and_hidden_output_used_twice(tmp_path):
+    kernel = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    bias = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
+
+    def policy(observations):
+        hidden = observations["o"] @ kernel
+        return jnp.tanh(hidden + bias[None]) + hidden + (jnp.tanh(hidden) @ kernel + bias[None])
+
+    policy_file = Policy(export_onnx(policy, {"o": 4}, identity, tmp_path / "policy.onnx"))
+    observation = np.array([0.1, -0.2, 0.3, 0.4])
+    hidden = observation @ kernel
+    expected = np.tanh(hidden + bias) + hidden + np.tanh(hidden) @ kernel + bias
+    np.testing.assert_allclose(policy_file.get_action(observation), expected, rtol=1e-5)
+
+
+def test_jitted_policy_exports_and_still_runs_afterwards(tmp_path):
+    parameters = make_parameters(normaliser=False)
+    policy = jax.jit(jax_policy(parameters))
+    observations = np.random.default_rng(2).normal(size=(3, SIZE)).astype(np.float32)
+    groups = {"joints": jnp.asarray(observations[:, :5]), "command": jnp.asarray(observations[:, 5:])}
+    before = to_bounds(policy(groups))
+    path = export_onnx(policy, GROUPS, to_bounds, tmp_path / "policy.onnx")
+    np.testing.assert_array_equal(to_bounds(policy(groups)), before)
+    np.testing.assert_array_equal(jax.jit(lambda g: to_bounds(policy(g)))(groups).shape, before.shape)
+    np.testing.assert_allclose(Policy(path).get_action(observations), before, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(before, numpy_policy(parameters, observations), rtol=1e-4, atol=1e-4)
+
+
+def test_policy_whose_graph_differs_is_refused_and_the_old_file_stays(tmp_path):
+    calls = []
+
+    def impure(observations):
+        calls.append(None)  # what is traced into the graph is not what was evaluated
+        return observations["o"] * (1.0 + 1e-4 * len(calls))
+
+    path = tmp_path / "policy.onnx"
+    path.write_bytes(b"the old policy")
+    with pytest.raises(ExportError, match=r"ONNX Runtime and JAX differ by .* in action \d at batch \d on random"):
+        export_onnx(impure, {"o": 2}, identity, path)
+    assert path.read_bytes() == b"the old policy" and list(tmp_path.iterdir()) == [path]
+
+
+def test_small_component_beside_a_large_one_is_checked_in_its_own_units(tmp_path):
+    calls = []
+
+    def impure(observations):
+        calls.append(None)
+        return observations["o"] * jnp.array([[1.0, 1.0 + 1e-3 * len(calls)]])
+
+    with pytest.raises(ExportError, match="in action 1 at batch"):
+        export_onnx(impure, {"o": 2}, lambda a: a * jnp.array([[1e4, 1e-4]]), tmp_path / "policy.onnx")
+
+
+def test_samples_are_compared_too(tmp_path):
+    calls = []
+
+    def impure(observations):
+        calls.append(None)
+        return jnp.where(observations["o"] > 1e4, 1.0 * len(calls), 0.5)
+
+    with pytest.raises(ExportError, match="on the sample observations"):
+        export_onnx(impure, {"o": 1}, identity, tmp_path / "policy.onnx", samples=np.array([[2e4]]))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (lambda o: o["o"][:, 0], r"to shape \(1,\), not to \(batch, actions\)"),
+        (lambda o: o["o"] + jnp.array([[jnp.inf, 0.0]]), "non-finite actions"),
+        (lambda o: jnp.asarray(np.asarray(o["o"])), "jax2onnx cannot convert this policy"),
+    ],
+    ids=["shape", "non-finite", "unconvertible"],
+)
+def test_unusable_policies_leave_no_file(tmp_path, policy, message):
+    with pytest.raises(ExportError, match=message):
+        export_onnx(policy, {"o": 2}, identity, tmp_path / "policy.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_arguments(tmp_path):
+    policy = jax_policy(make_parameters())
+    with pytest.raises(ValueError, match="positive size"):
+        export_onnx(policy, {"joints": 0}, identity, tmp_path / "policy.onnx")
+    with pytest.raises(ValueError, match=r"samples must have the shape \(k, 8\)"):
+        export_onnx(policy, GROUPS, identity, tmp_path / "policy.onnx", samples=np.zeros((2, 5)))
+
+
+def test_missing_jax2onnx_names_the_pip_command(tmp_path):
+    code = (
+        "import sys; sys.modules['jax2onnx'] = None\n"
+        "from bridges.onnx import export_onnx\n"
+        f"try: export_onnx(lambda o: o['o'], {{'o': 2}}, lambda a: a, {str(tmp_path / 'policy.onnx')!r})\n"
+        "except ImportError as error: print(error)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert result.stdout.strip() == (
+        "Exporting a policy needs the package 'jax2onnx'; install it with: pip install 'rlbotics-jax[onnx]'"
+    )
