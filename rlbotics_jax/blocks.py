@@ -1,0 +1,93 @@
+"""The dispatch of blocks of iterations: the device works on the next block while the host reads the last one."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from rlbotics_jax.counters import Count, to_int
+from rlbotics_jax.types import Metrics, TrainState
+
+MAX_BLOCK = 64
+"""Iterations that one dispatch can run."""
+
+BLOCK_SECONDS = 2.0
+"""What one dispatch should last: long enough to cost nothing, short enough for prompt logs and interrupts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Finished iterations.
+
+    Attributes:
+        iterations: (iteration, metrics) of each; iterations count from 1.
+        seconds: wall time since the previous block had finished.
+        state: the train state after the last one at a boundary, else None. It is donated when the next block starts:
+            copy what is to be kept.
+    """
+
+    iterations: list[tuple[int, dict[str, float]]]
+    seconds: float
+    state: TrainState | None
+
+
+def run_blocks(
+    block: Callable[[TrainState, Any], tuple[TrainState, Metrics]],
+    state: TrainState,
+    first: int,
+    last: int,
+    boundary_interval: int,
+    should_stop: Callable[[], bool],
+) -> Iterator[Block]:
+    """Runs the iterations first + 1 .. last and yields them in blocks, one block late.
+
+    Boundaries are the multiples of `boundary_interval`, the last iteration, and where `should_stop` ends the run. There
+    alone the pipeline is emptied and the state is handed out.
+
+    Args:
+        block: block(state, count) -> (state, metrics), see `step.make_block`; donates its state.
+        state: the state after `first` iterations.
+        first, last: completed iterations before and after.
+        boundary_interval: iterations between two boundaries.
+        should_stop: asked before every dispatch.
+    """
+    done, finished, seconds_per_iteration = first, time.perf_counter(), None
+    pending: tuple[int, int, Metrics] | None = None
+
+    def fetch(state: TrainState | None) -> Block:
+        nonlocal finished, seconds_per_iteration
+        start, count, buffers = pending
+        metrics = jax.device_get(buffers)
+        now = time.perf_counter()
+        seconds, finished = now - finished, now
+        # The first block includes the compilation, which says nothing about the next.
+        seconds_per_iteration = seconds / count if start > first else None
+        rows = [(start + i + 1, _row(metrics, i)) for i in range(count)]
+        return Block(rows, seconds, state)
+
+    while done < last and not should_stop():
+        boundary = min(last, (done // boundary_interval + 1) * boundary_interval)
+        # One iteration until it is known how long one takes.
+        wanted = 1 if seconds_per_iteration is None else int(BLOCK_SECONDS / seconds_per_iteration)
+        count = max(1, min(wanted, MAX_BLOCK, boundary - done))
+        state, buffers = block(state, np.int32(count))
+        if pending is not None:
+            yield fetch(None)
+        pending = (done, count, buffers)
+        done += count
+        if done == boundary:
+            yield fetch(state)
+            pending = None
+    if pending is not None:
+        yield fetch(state)
+
+
+def _row(metrics: Metrics, i: int) -> dict[str, float]:
+    """Returns the i-th iteration's metrics as Python numbers."""
+    columns = jax.tree.map(lambda column: column[i], metrics)
+    return {name: to_int(value) if isinstance(value, Count) else float(value) for name, value in columns.items()}

@@ -1,0 +1,114 @@
+"""Builds what a config describes, cheap checks first: the environments, the algorithm, and the state to start from."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rlbotics_jax.algorithms import hyperparameters_of, make_algorithm
+from rlbotics_jax.algorithms.base import Algorithm
+from rlbotics_jax.checkpoint import Checkpoints
+from rlbotics_jax.config import Config, ConfigError, from_dict, load_config
+from rlbotics_jax.envs import (
+    EnvironmentSpec,
+    VectorizedEnvironment,
+    check_environment,
+    environment_spec,
+    make_environment,
+    vectorize,
+)
+from rlbotics_jax.program import Program
+from rlbotics_jax.runs import find_checkpoint
+from rlbotics_jax.step import reconfigure
+from rlbotics_jax.types import TrainState
+
+
+def resolve_config(config: Any) -> Config:
+    """Returns a Config from a Config, a mapping, a path or a shipped name; a seed of null is drawn here."""
+    if not isinstance(config, Config):
+        config = from_dict(config) if isinstance(config, Mapping) else load_config(config)
+    if config.runner.seed is None:
+        config = config.replace(runner=config.runner.replace(seed=secrets.randbits(32)))
+    return config
+
+
+def build_environment(config: Config, env: Any) -> VectorizedEnvironment:
+    """Returns the vectorised environment: `env` if given, else the one that `config.env` names. It is checked first.
+
+    Raises:
+        ConfigError: an unknown task, or keyword arguments that do not fit.
+        ValueError: an environment that breaks the protocol, with the leaf that is wrong.
+    """
+    if isinstance(env, VectorizedEnvironment):
+        check_environment(env.environment)
+        return env
+    environment = make_environment(config.env) if env is None else env
+    check_environment(environment)
+    return vectorize(
+        environment,
+        config.env.num_envs,
+        clip_actions=config.env.clip_actions,
+        init_at_random_ep_len=config.env.init_at_random_ep_len,
+        full_reset=config.env.full_reset,
+    )
+
+
+def build_algorithm(config: Config, environment: VectorizedEnvironment) -> tuple[Algorithm, EnvironmentSpec]:
+    """Returns the algorithm for an environment, and the environment's spec.
+
+    Raises:
+        ConfigError: an observation group that the environment does not give, more mini-batches than samples, or a
+            feature that is not built in this version.
+    """
+    spec, runner = environment_spec(environment.environment), config.runner
+    for name, groups in runner.obs_groups.items():
+        for i, group in enumerate(groups):
+            if group not in spec.observation_sizes:
+                raise ConfigError(
+                    f"runner.obs_groups.{name}[{i}]",
+                    f"the environment gives no group {group!r}; allowed are {', '.join(spec.observation_sizes)}",
+                )
+    num_samples = environment.num_envs * runner.num_steps_per_env
+    if getattr(runner.algorithm, "num_mini_batches", 1) > num_samples:
+        raise ConfigError(
+            "runner.algorithm.num_mini_batches",
+            f"must not exceed the {num_samples} samples of one iteration, got {runner.algorithm.num_mini_batches}",
+        )
+    try:
+        return make_algorithm(runner, environment.environment.num_actions), spec
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError("runner", str(error)) from error
+
+
+def initial_state(config: Config, program: Program, state: TrainState | None) -> tuple[TrainState, float]:
+    """Returns the state to start from and the seconds already trained: given, restored from a checkpoint, or fresh.
+
+    A state that continues keeps what training made of its hyperparameters, save those that the config changed.
+
+    Raises:
+        ConfigError: `runner.logger.resume` names nothing, or a run of other sizes.
+    """
+    logger, hyperparameters = config.runner.logger, hyperparameters_of(config.runner.algorithm)
+    if state is not None:
+        return reconfigure(jax.tree.map(jnp.copy, state), hyperparameters), 0.0
+    if logger.resume is None:
+        return program.init(jax.random.key(config.runner.seed), hyperparameters), 0.0
+    run, iteration = find_checkpoint(logger.resume, logger.log_dir)
+    like = jax.eval_shape(program.init, jax.random.key(0), hyperparameters)
+    checkpoints = Checkpoints(run)
+    try:
+        state, seconds = checkpoints.state(iteration, like), checkpoints.summary(iteration)["wall_time"]
+    except ValueError as error:
+        raise ConfigError(
+            "runner.logger.resume",
+            f"the state in '{run}' does not fit this config (networks, num_envs and task must be the same): {error}",
+        ) from error
+    finally:
+        checkpoints.close()
+    return reconfigure(state, hyperparameters), seconds

@@ -1,0 +1,57 @@
+"""The protocol of one pure environment: `reset` and `step` on a pytree, without batch, time limit or auto-reset."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from flax import struct
+from jaxtyping import Array, Bool, Float, PyTree
+
+from rlbotics_jax.types import Observations
+
+
+@struct.dataclass
+class State:
+    """One environment between two steps.
+
+    Attributes:
+        data: the physics, and whatever else the environment carries (a random key, a goal).
+        observations: groups by name, each a float32 vector (n,).
+        reward: of the step that led here; 0 after a reset.
+        terminated: the state is terminal. A time limit is none: `vectorize` adds it.
+        metrics: scalars to log, averaged over steps.
+    """
+
+    data: PyTree
+    observations: Observations
+    reward: Float[Array, ""]
+    terminated: Bool[Array, ""]
+    metrics: dict[str, Float[Array, ""]]
+
+
+class Environment(Protocol):
+    """One environment as two pure functions. Any class with these members is one; no base class is needed.
+
+    A class that compares equal by its settings (a frozen dataclass) lets a second `train` reuse the compiled program.
+
+    Attributes:
+        num_actions: A.
+        action_low, action_high: bounds of the physical action, A floats each, or None where it has none. Where given,
+            the policy's actions are clipped to [-1, 1] and mapped onto them before `step` sees them.
+        episode_length: time limit in steps.
+        dt: seconds between two actions.
+    """
+
+    num_actions: int
+    action_low: tuple[float, ...] | None
+    action_high: tuple[float, ...] | None
+    episode_length: int
+    dt: float
+
+    def reset(self, key: Array) -> Any:
+        """Returns a random initial state, a pytree with the fields of `State`."""
+        ...
+
+    def step(self, state: Any, action: Float[Array, " A"]) -> Any:
+        """Returns the next state, of the same structure, shapes and dtypes. `action` is physical, not normalised."""
+        ...

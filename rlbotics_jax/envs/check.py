@@ -1,0 +1,85 @@
+"""Checks a pure environment before anything is compiled, and names the leaf that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
+
+from rlbotics_jax.envs.base import Environment
+
+
+def check_environment(environment: Environment) -> None:
+    """Traces `reset` and `step` abstractly and compares what they return.
+
+    Raises:
+        ValueError: in one sentence, naming the member or the leaf: a missing attribute, observations that are no dict
+            of float vectors, a reward or termination of the wrong shape or dtype, action bounds of the wrong length,
+            or a leaf whose structure, shape, dtype or weak type differs between reset and step.
+    """
+    name = type(environment).__name__
+    for member in ("num_actions", "action_low", "action_high", "episode_length", "dt", "reset", "step"):
+        if not hasattr(environment, member):
+            raise ValueError(f"{name} has no {member}; an environment needs it (see rlbotics_jax.envs.Environment).")
+    if not (isinstance(environment.episode_length, int) and environment.episode_length > 0):
+        raise ValueError(f"{name}.episode_length is {environment.episode_length!r}; allowed: a positive integer.")
+    for bound in ("action_low", "action_high"):
+        values = getattr(environment, bound)
+        if values is not None and len(values) != environment.num_actions:
+            raise ValueError(
+                f"{name}.{bound} has {len(values)} entries; allowed: None or num_actions = {environment.num_actions}."
+            )
+
+    with jax.numpy_rank_promotion("allow"):
+        first = jax.eval_shape(environment.reset, jax.random.key(0))
+        _check_fields(name, first)
+        action = jax.ShapeDtypeStruct((environment.num_actions,), jnp.float32)
+        second = jax.eval_shape(environment.step, first, action)
+    _compare(name, first, second)
+
+
+def _check_fields(name: str, state: Any) -> None:
+    """Raises where the state that `reset` returned lacks a field of `State`, or a field has the wrong type."""
+    for field in ("observations", "reward", "terminated", "metrics"):
+        if not hasattr(state, field):
+            raise ValueError(f"{name}.reset returns a state without {field}; see rlbotics_jax.envs.State.")
+    if not isinstance(state.observations, dict) or not state.observations:
+        raise ValueError(f"{name}.reset: observations must be a dict of groups, such as {{'observation': array}}.")
+    for group, leaf in state.observations.items():
+        if leaf.ndim != 1 or leaf.dtype != jnp.float32:
+            raise ValueError(
+                f"{name}.reset: observations[{group!r}] is {_describe(leaf)}; allowed: a float32 vector (n,)."
+            )
+    if state.reward.shape != () or state.reward.dtype != jnp.float32:
+        raise ValueError(f"{name}.reset: reward is {_describe(state.reward)}; allowed: a float32 scalar.")
+    if state.terminated.shape != () or state.terminated.dtype != jnp.bool_:
+        raise ValueError(f"{name}.reset: terminated is {_describe(state.terminated)}; allowed: a bool scalar.")
+    for key, leaf in state.metrics.items():
+        if leaf.shape != ():
+            raise ValueError(f"{name}.reset: metrics[{key!r}] is {_describe(leaf)}; allowed: a scalar.")
+
+
+def _compare(name: str, first: PyTree, second: PyTree) -> None:
+    """Raises where the states of reset and step differ, naming the first leaf that does."""
+    before, after = (dict(jax.tree_util.tree_leaves_with_path(tree)) for tree in (first, second))
+    for path in [*before, *(path for path in after if path not in before)]:
+        leaf = "state" + jax.tree_util.keystr(path)
+        if path not in after:
+            raise ValueError(f"{name}: {leaf} is returned by reset but not by step; both must return the same leaves.")
+        if path not in before:
+            raise ValueError(f"{name}: {leaf} is returned by step but not by reset; both must return the same leaves.")
+        if _describe(before[path]) != _describe(after[path]):
+            raise ValueError(
+                f"{name}: {leaf} is {_describe(before[path])} after reset but {_describe(after[path])} after step; "
+                "make both equal (for example with jnp.asarray(value, jnp.float32))."
+            )
+    if jax.tree.structure(first) != jax.tree.structure(second):
+        raise ValueError(f"{name}: reset and step return different types of state; return state.replace(...) in step.")
+
+
+def _describe(leaf: Any) -> str:
+    """Returns dtype and shape, and whether the type is weak."""
+    weak = " (weakly typed)" if getattr(leaf, "weak_type", False) else ""
+    return f"{leaf.dtype}{list(leaf.shape)}{weak}"

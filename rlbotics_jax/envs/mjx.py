@@ -1,0 +1,124 @@
+"""The base of MuJoCo MJX tasks: a model, a reset, observations and named reward terms."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import mujoco
+from jaxtyping import Array, Bool, Float, PyTree
+from mujoco import mjx
+
+from rlbotics_jax.envs.base import State
+from rlbotics_jax.types import Observations
+
+
+@dataclasses.dataclass(frozen=True)
+class MjxEnvironment:
+    """One task simulated by MuJoCo MJX on the accelerator.
+
+    A task sets `xml` and overrides `initial_state`, `observations` and `reward`, and `terminated` where states are
+    terminal. Settings are dataclass fields, so that equal tasks share a compiled program.
+
+    Attributes:
+        episode_length: time limit in steps.
+        xml: (class attribute) the MJCF model, as text.
+        substeps: (class attribute) physics steps per action; dt = substeps * the model's timestep.
+    """
+
+    episode_length: int = 1000
+    xml: ClassVar[str]
+    substeps: ClassVar[int] = 1
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The compiled MuJoCo model."""
+        return _load(self.xml)[0]
+
+    @property
+    def num_actions(self) -> int:
+        """Number of actuators."""
+        return self.model.nu
+
+    @property
+    def action_low(self) -> tuple[float, ...]:
+        """Lower control limits of the actuators; -inf where one has none."""
+        return tuple(float(low) if limited else -math.inf for low, limited in self._control_limits(0))
+
+    @property
+    def action_high(self) -> tuple[float, ...]:
+        """Upper control limits of the actuators; inf where one has none."""
+        return tuple(float(high) if limited else math.inf for high, limited in self._control_limits(1))
+
+    @property
+    def dt(self) -> float:
+        """Seconds between two actions."""
+        return self.substeps * self.model.opt.timestep
+
+    def initial_state(self, key: Array) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+        """Returns random initial positions and velocities; the model's `qpos0` at rest unless overridden."""
+        return jnp.asarray(self.model.qpos0, jnp.float32), jnp.zeros(self.model.nv)
+
+    def observations(self, data: mjx.Data) -> Observations:
+        """Returns the observation groups, each a float32 vector. To be overridden."""
+        return {"observation": jnp.concatenate([data.qpos, data.qvel])}
+
+    def reward(self, data: mjx.Data, action: Float[Array, " A"]) -> dict[str, Float[Array, ""]]:
+        """Returns the reward's named terms, each logged as `Reward/<name>`; the reward is their sum. To be overridden.
+
+        Args:
+            data: the physics after the step.
+            action: the physical action that led there.
+        """
+        return {"constant": jnp.ones(())}
+
+    def terminated(self, data: mjx.Data) -> Bool[Array, ""]:
+        """Returns whether the state is terminal; never, unless overridden."""
+        return jnp.zeros((), bool)
+
+    def physics(self, state: State) -> PyTree:
+        """Returns what must stay finite: positions and velocities."""
+        return state.data.qpos, state.data.qvel
+
+    def reset(self, key: Array) -> State:
+        """Returns a random initial state with its kinematics computed, and reward 0."""
+        qpos, qvel = self.initial_state(key)
+        data = mjx.make_data(self.model, impl="jax").replace(qpos=qpos, qvel=qvel)
+        data = mjx.forward(_load(self.xml)[1], data)
+        state = self._evaluate(data, jnp.zeros(self.num_actions))
+        return state.replace(reward=jnp.zeros(()), metrics=jax.tree.map(jnp.zeros_like, state.metrics))
+
+    def step(self, state: State, action: Float[Array, " A"]) -> State:
+        """Applies the action for `substeps` physics steps."""
+        data = state.data.replace(ctrl=action)
+        for _ in range(self.substeps):
+            data = mjx.step(_load(self.xml)[1], data)
+        return self._evaluate(data, action)
+
+    def _evaluate(self, data: mjx.Data, action: Float[Array, " A"]) -> State:
+        """Returns the state of the given physics."""
+        terms = self.reward(data, action)
+        return State(
+            data=data,
+            observations=self.observations(data),
+            reward=sum(terms.values(), start=jnp.zeros(())),
+            terminated=self.terminated(data),
+            metrics={f"Reward/{name}": term for name, term in terms.items()},
+        )
+
+    def _control_limits(self, side: int) -> list[tuple[float, bool]]:
+        """Returns the lower (0) or upper (1) limit of each actuator, and whether it is limited."""
+        return list(zip(self.model.actuator_ctrlrange[:, side], self.model.actuator_ctrllimited, strict=True))
+
+
+@functools.lru_cache(maxsize=16)
+def _load(xml: str) -> tuple[mujoco.MjModel, mjx.Model]:
+    """Returns the compiled model and its MJX form (impl "jax": the one that runs on CPU, GPU and TPU alike)."""
+    model = mujoco.MjModel.from_xml_string(xml)
+    # Concrete arrays even where the first call happens inside a trace: a traced one would leak into later programs.
+    with jax.ensure_compile_time_eval():
+        return model, mjx.put_model(model, impl="jax")

@@ -1,0 +1,89 @@
+"""What the library needs to know of an environment without building it: sizes, action bounds, timing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from rlbotics_jax.envs.base import Environment
+
+
+@dataclasses.dataclass(frozen=True)
+class ActionMapping:
+    """From the policy's actions, where [-1, 1] spans the range, to physical ones. Training and export share it.
+
+    Attributes:
+        low, high: bounds of the physical action or None. A dimension with an infinite bound is passed through.
+        clip: bound on the policy's actions before the mapping (env.clip_actions), or None.
+    """
+
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+    clip: float | None = None
+
+    def __call__(self, actions: Float[Array, "... A"]) -> Float[Array, "... A"]:
+        """Returns low + (clip(a, -1, 1) + 1) / 2 * (high - low), dimension by dimension."""
+        if self.clip is not None:
+            actions = jnp.clip(actions, -self.clip, self.clip)
+        if self.low is None or self.high is None:
+            return actions
+        low, high = np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        if not bounded.any():
+            return actions
+        low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+        scale, offset = (high - low) / 2, (high + low) / 2
+        shape = (1,) * (actions.ndim - 1) + (-1,)
+        clipped = jnp.clip(actions, -1.0, 1.0)
+        actions = clipped if bounded.all() else jnp.where(bounded.reshape(shape), clipped, actions)
+        if (scale != 1.0).any():
+            actions = actions * scale.reshape(shape).astype(np.float32)
+        if (offset != 0.0).any():
+            actions = actions + offset.reshape(shape).astype(np.float32)
+        return actions
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentSpec:
+    """Sizes of the observation groups, actions and timing; written beside a run's config, so that it can be exported
+    without its simulator."""
+
+    observation_sizes: dict[str, int]
+    num_actions: int
+    action_low: tuple[float, ...] | None
+    action_high: tuple[float, ...] | None
+    episode_length: int
+    dt: float
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the spec that `dataclasses.asdict` of one, through JSON, describes."""
+        bounds = {name: values[name] and tuple(values[name]) for name in ("action_low", "action_high")}
+        return cls(**{**values, **bounds})
+
+    def example_observations(self, num_envs: int = 1) -> dict[str, Array]:
+        """Returns zeros of the observations' shapes, (num_envs, n) a group."""
+        return {group: jnp.zeros((num_envs, size), jnp.float32) for group, size in self.observation_sizes.items()}
+
+
+def environment_spec(environment: Environment) -> EnvironmentSpec:
+    """Returns the spec of an environment, from an abstract reset (nothing is computed)."""
+    state = jax.eval_shape(environment.reset, jax.random.key(0))
+
+    def bounds(values: Any) -> tuple[float, ...] | None:
+        return None if values is None else tuple(float(value) for value in np.asarray(values).reshape(-1))
+
+    return EnvironmentSpec(
+        observation_sizes={group: leaf.shape[0] for group, leaf in state.observations.items()},
+        num_actions=environment.num_actions,
+        action_low=bounds(environment.action_low),
+        action_high=bounds(environment.action_high),
+        episode_length=environment.episode_length,
+        dt=float(environment.dt),
+    )

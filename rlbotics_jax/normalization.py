@@ -1,0 +1,93 @@
+"""Running mean and variance of observations, merged in parallel and exactly counted."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from rlbotics_jax.collectives import psum
+from rlbotics_jax.counters import Count, add, as_float, zero_count
+
+EPSILON = 1e-2
+"""Added to the standard deviation; RLBotics' value, so that its checkpoints keep their meaning."""
+
+
+@struct.dataclass
+class NormalizerState:
+    """Statistics of everything seen so far: mean and population variance, each (n,), and the number of rows."""
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    count: Count
+
+
+def init_normalizer(size: int) -> NormalizerState:
+    """Returns the statistics of nothing, under which `normalize` is exactly the identity."""
+    return NormalizerState(jnp.zeros(size, jnp.float32), jnp.ones(size, jnp.float32), zero_count())
+
+
+def normalize(
+    state: NormalizerState, observations: Float[Array, "... n"], clip: float | None = None
+) -> Float[Array, "... n"]:
+    """Returns (x - mean) / (std + 0.01), bounded to [-clip, clip] where a bound is given; x itself at count 0."""
+    _check_size(state, observations)
+    empty = (state.count.low == 0) & (state.count.high == 0)
+    scale = jnp.where(empty, 1.0, jnp.sqrt(state.variance) + EPSILON)
+    mean, scale = (jnp.broadcast_to(value, observations.shape) for value in (state.mean, scale))
+    normalized = (observations - mean) / scale
+    return normalized if clip is None else jnp.clip(normalized, -clip, clip)
+
+
+def merge(
+    state: NormalizerState,
+    observations: Float[Array, "... n"],
+    valid: Bool[Array, "..."],
+    axis_name: str | None = None,
+) -> tuple[NormalizerState, Bool[Array, ""]]:
+    """Merges a batch into the statistics, over all devices (Chan et al.'s parallel update):
+
+        delta = mean_b - mean_a,   w = n_b / (n_a + n_b)
+        mean  = mean_a + w delta
+        var   = (1 - w) var_a + w var_b + w (1 - w) delta^2
+
+    Rows that are invalid or hold a non-finite value are left out. The first merge gives exactly the batch's statistics,
+    and a merge without rows changes nothing. A merge whose result would not be finite is dropped.
+
+    Returns:
+        The new statistics, and whether the merge was accepted.
+
+    Source: Chan, Golub, LeVeque, Updating formulae and a pairwise algorithm for computing sample variances (1979).
+    """
+    _check_size(state, observations)
+    rows = observations.reshape(-1, observations.shape[-1]).astype(jnp.float32)
+    use = valid.reshape(-1) & jnp.all(jnp.isfinite(rows), axis=-1)
+    rows = jnp.where(use[:, None], rows, 0.0)
+
+    num_rows = psum(jnp.sum(use, dtype=jnp.uint32), axis_name)
+    divisor = jnp.maximum(num_rows, 1).astype(jnp.float32)
+    batch_mean = psum(jnp.sum(rows, axis=0), axis_name) / divisor
+    deviations = jnp.where(use[:, None], rows - batch_mean[None], 0.0)
+    batch_variance = psum(jnp.sum(jnp.square(deviations), axis=0), axis_name) / divisor
+
+    count = add(state.count, num_rows)
+    weight = num_rows.astype(jnp.float32) / jnp.maximum(as_float(count), 1.0)
+    delta = batch_mean - state.mean
+    merged = NormalizerState(
+        mean=state.mean + weight * delta,
+        variance=(1.0 - weight) * state.variance + weight * batch_variance + weight * (1.0 - weight) * jnp.square(delta),
+        count=count,
+    )
+    accepted = jnp.all(jnp.isfinite(merged.mean)) & jnp.all(jnp.isfinite(merged.variance))
+    use_merged = accepted & (num_rows > 0)
+    return jax.tree.map(lambda new, old: jnp.where(use_merged, new, old), merged, state), accepted
+
+
+def _check_size(state: NormalizerState, observations: Array) -> None:
+    """Raises where the observations' last axis is not the statistics' (it would broadcast silently)."""
+    if observations.ndim < 1 or observations.shape[-1] != state.mean.shape[0]:
+        raise ValueError(
+            f"The normaliser holds statistics of {state.mean.shape[0]} features; the observations have shape "
+            f"{observations.shape}, whose last axis must be {state.mean.shape[0]}."
+        )

@@ -1,0 +1,93 @@
+"""Collection: a scan of act, environment step and process_env_step over T steps of N environments."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, PyTree, UInt32
+
+from rlbotics_jax.algorithms.base import Algorithm
+from rlbotics_jax.envs.vectorize import VectorizedEnvironment
+from rlbotics_jax.episodes import EpisodeSums
+from rlbotics_jax.types import Observations, PerEnvironmentState, Timestep
+
+
+@struct.dataclass
+class RolloutStatistics:
+    """What a rollout leaves for the log: sums over its steps and environments."""
+
+    episodes: EpisodeSums
+    env_steps: UInt32[Array, ""]
+    invalid_steps: Float[Array, ""]
+    log: dict[str, Float[Array, ""]]
+
+
+@struct.dataclass
+class Rollout:
+    """T steps of N environments: the algorithm's transitions, what surrounds them, and their statistics."""
+
+    transitions: PyTree
+    first_memory: PyTree
+    last_observations: Observations
+    last_memory: PyTree
+    statistics: RolloutStatistics
+
+
+def collect(
+    algorithm: Algorithm,
+    algorithm_state: PyTree,
+    environment: VectorizedEnvironment,
+    state: PerEnvironmentState,
+    num_steps: int,
+    key: Array,
+) -> tuple[PerEnvironmentState, Rollout]:
+    """Runs the policy for `num_steps` steps.
+
+    Returns:
+        The environments afterwards, and the rollout, whose transitions lead with (T, N).
+    """
+    restart_key, scan_key = jax.random.split(key)
+    state = state.replace(environment=environment.begin_rollout(state.environment, restart_key))
+    first_memory = state.memory
+
+    def step(state: PerEnvironmentState, step_key: Array):
+        act_key, process_key = jax.random.split(step_key)
+        actions, memory, record = algorithm.act(algorithm_state, state.observations, state.memory, act_key)
+        environment_state, timestep = environment.step(state.environment, actions)
+        memory, transition = algorithm.process_env_step(algorithm_state, memory, record, timestep, process_key)
+        state, statistics = count_step(state.replace(memory=memory), timestep)
+        return state.replace(environment=environment_state), (transition, statistics)
+
+    state, (transitions, statistics) = jax.lax.scan(step, state, jax.random.split(scan_key, num_steps))
+    return state, Rollout(
+        transitions=transitions,
+        first_memory=first_memory,
+        last_observations=state.observations,
+        last_memory=state.memory,
+        statistics=jax.tree.map(lambda per_step: jnp.sum(per_step, axis=0, dtype=per_step.dtype), statistics),
+    )
+
+
+def count_step(state: PerEnvironmentState, timestep: Timestep) -> tuple[PerEnvironmentState, RolloutStatistics]:
+    """Adds one step to the running episodes; returns them (reset where done) and the sums over the N rows.
+
+    Invalid rows add neither reward nor length, and an episode that ended in one is not counted.
+    """
+    valid = timestep.valid
+    episode_return = state.episode_return + jnp.where(valid, timestep.rewards, 0.0)
+    episode_length = state.episode_length + valid.astype(jnp.uint32)
+    done = timestep.terminated | timestep.truncated
+    ended = (done & valid).astype(jnp.float32)
+    statistics = RolloutStatistics(
+        episodes=EpisodeSums(jnp.sum(ended), jnp.sum(ended * episode_return), jnp.sum(ended * episode_length)),
+        env_steps=jnp.sum(valid, dtype=jnp.uint32),
+        invalid_steps=jnp.sum(~valid, dtype=jnp.float32),
+        log={name: jnp.sum(jnp.where(valid, values, 0.0)) for name, values in timestep.log.items()},
+    )
+    state = state.replace(
+        observations=timestep.observations,
+        episode_return=jnp.where(done, 0.0, episode_return),
+        episode_length=jnp.where(done, 0, episode_length),
+    )
+    return state, statistics
