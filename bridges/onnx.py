@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bridges.onnx_graph import simplify
+
 OPSET = 18
 # The IR version that belongs to opset 18. jax2onnx writes 10, which the runtimes that still accept numpy 1 refuse.
 IR_VERSION = 8
@@ -94,7 +96,7 @@ def export_onnx(
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise ExportError(f"jax2onnx cannot convert this policy ({type(error).__name__}: {reason}).") from error
-    _fold_biases(model.graph, onnx)
+    simplify(model)
     model.ir_version = IR_VERSION
     model.producer_name = "rlbotics-jax"
     entries = {"observation_groups": groups, **(metadata or {})}
@@ -183,37 +185,6 @@ def _action_units(action_mapping: Callable[[jax.Array], jax.Array], shape: tuple
     ones = jnp.ones(shape)
     units = np.abs(np.asarray(action_mapping(ones), np.float64) - np.asarray(action_mapping(-ones), np.float64))[0] / 2
     return np.where(np.isfinite(units) & (units > 0), units, 1.0)
-
-
-def _fold_biases(graph: Any, onnx: Any) -> None:
-    """Turn `Gemm(x, W, 0, beta=0)` then `Add(bias)`, as jax2onnx writes a dense layer, into `Gemm(x, W, bias)`."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    uses = [name for node in graph.node for name in node.input] + [output.name for output in graph.output]
-    producers = {node.output[0]: node for node in graph.node if node.op_type == "Gemm" and len(node.input) == 3}
-    for add in [node for node in graph.node if node.op_type == "Add"]:
-        operands = [name for name in add.input if name in producers and uses.count(name) == 1]
-        biases = [name for name in add.input if name in constants]
-        if len(operands) != 1 or len(biases) != 1:
-            continue
-        dense = producers[operands[0]]
-        zero, weight = constants.get(dense.input[2]), constants.get(dense.input[1])
-        attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in dense.attribute}
-        if weight is None or attributes.pop("transA", 0) or attributes.pop("transB", 0):
-            continue
-        if zero is None or onnx.numpy_helper.to_array(zero).any():
-            continue
-        if list(constants[biases[0]].dims) not in ([weight.dims[1]], [1, weight.dims[1]]):
-            continue
-        del dense.attribute[:]
-        dense.attribute.append(onnx.helper.make_attribute("alpha", attributes.get("alpha", 1.0)))
-        dense.input[2] = biases[0]
-        dense.output[0] = add.output[0]
-        graph.node.remove(add)
-    used = {name for node in graph.node for name in node.input} | {node.output[0] for node in graph.node}
-    used |= {value.name for value in graph.output}
-    for collection in (graph.initializer, graph.value_info):
-        for unused in [item for item in collection if item.name not in used]:
-            collection.remove(unused)
 
 
 def _check_parity(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 
 from rlbotics_jax.algorithms import hyperparameters_of, make_algorithm
 from rlbotics_jax.algorithms.base import Algorithm
+from rlbotics_jax.algorithms.settings import Hyperparameters
 from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.config import Config, ConfigError, from_dict, load_config
 from rlbotics_jax.envs import (
@@ -22,7 +24,6 @@ from rlbotics_jax.envs import (
     vectorize,
 )
 from rlbotics_jax.program import Program
-from rlbotics_jax.runs import find_checkpoint
 from rlbotics_jax.step import reconfigure
 from rlbotics_jax.types import TrainState
 
@@ -86,20 +87,31 @@ def build_algorithm(config: Config, environment: VectorizedEnvironment) -> tuple
         raise ConfigError("runner", str(error)) from error
 
 
-def initial_state(config: Config, program: Program, state: TrainState | None) -> tuple[TrainState, float]:
+def initial_state(
+    config: Config, program: Program, state: TrainState | None, checkpoint: tuple[Path, int] | None
+) -> tuple[TrainState, float]:
     """Returns the state to start from and the seconds already trained: given, restored from a checkpoint, or fresh.
 
     A state that continues keeps what training made of its hyperparameters, save those that the config changed.
 
     Raises:
-        ConfigError: `runner.logger.resume` names nothing, or a run of other sizes.
+        ConfigError: the checkpoint holds a run of other sizes.
     """
-    logger, hyperparameters = config.runner.logger, hyperparameters_of(config.runner.algorithm)
+    hyperparameters, seconds = hyperparameters_of(config.runner.algorithm), 0.0
     if state is not None:
-        return reconfigure(jax.tree.map(jnp.copy, state), hyperparameters), 0.0
-    if logger.resume is None:
-        return program.init(jax.random.key(config.runner.seed), hyperparameters), 0.0
-    run, iteration = find_checkpoint(logger.resume, logger.log_dir)
+        state = reconfigure(jax.tree.map(jnp.copy, state), hyperparameters)
+    elif checkpoint is not None:
+        state, seconds = _restored(program, hyperparameters, *checkpoint)
+    else:
+        state = program.init(jax.random.key(config.runner.seed), hyperparameters)
+    # Committed to its device wherever it comes from: jit compiles once more for a state that is not.
+    return jax.device_put(state, jax.config.jax_default_device or jax.devices()[0]), seconds
+
+
+def _restored(
+    program: Program, hyperparameters: Hyperparameters, run: Path, iteration: int
+) -> tuple[TrainState, float]:
+    """Returns a checkpoint's state under these hyperparameters, and the seconds it was trained."""
     like = jax.eval_shape(program.init, jax.random.key(0), hyperparameters)
     checkpoints = Checkpoints(run)
     try:

@@ -82,9 +82,7 @@ class Checkpoints:
         }
         restored = self._restore(iteration, item, ocp.args.StandardRestore(wanted))
         paths, structure = jax.tree_util.tree_flatten_with_path(like)
-        leaves = [
-            restored[_name(path)] if leaf.size else jnp.zeros(leaf.shape, leaf.dtype) for path, leaf in paths
-        ]
+        leaves = [restored[_name(path)] if leaf.size else jnp.zeros(leaf.shape, leaf.dtype) for path, leaf in paths]
         return jax.tree.unflatten(structure, leaves)
 
     def _restore(self, iteration: int, item: str, arguments: Any) -> Any:

@@ -83,8 +83,8 @@ class RunLog:
 
     def _remember(self, metrics: dict[str, float]) -> None:
         length = len(next(iter(self._history.values()), []))
-        for name in metrics.keys() - self._history.keys():
-            self._history[name] = [math.nan] * length
+        for name in metrics:
+            self._history.setdefault(name, [math.nan] * length)
         for name, values in self._history.items():
             values.append(metrics.get(name, math.nan))
 
@@ -98,7 +98,9 @@ class RunLog:
                     self._writer.add_scalar(name, value, iteration)
             self._writer.add_scalar("Performance/env_steps", metrics["env_steps"], iteration)
         except Exception as error:
-            warnings.warn(f"The TensorBoard file cannot be written ({error}); training goes on without it.", stacklevel=2)
+            warnings.warn(
+                f"The TensorBoard file cannot be written ({error}); training goes on without it.", stacklevel=2
+            )
             self._writer = None
 
     def _line(self, iteration: int, metrics: dict[str, float]) -> str:

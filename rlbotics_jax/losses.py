@@ -60,9 +60,9 @@ def adaptive_learning_rate(
 ) -> Float[Array, ""]:
     """Returns the learning rate that follows a measured KL(old || new) = k with target d:
 
-        max(minimum, rate / 1.5)    where k > 2 d
-        min(maximum, rate * 1.5)    where 0 < k < d / 2
-        rate                        otherwise, also where k is 0 or NaN
+    max(minimum, rate / 1.5)    where k > 2 d
+    min(maximum, rate * 1.5)    where 0 < k < d / 2
+    rate                        otherwise, also where k is 0 or NaN
     """
     lowered = jnp.maximum(minimum, learning_rate / 1.5)
     raised = jnp.minimum(maximum, learning_rate * 1.5)

@@ -35,7 +35,9 @@ def normalize(
     _check_size(state, observations)
     empty = (state.count.low == 0) & (state.count.high == 0)
     scale = jnp.where(empty, 1.0, jnp.sqrt(state.variance) + EPSILON)
-    mean, scale = (jnp.broadcast_to(value, observations.shape) for value in (state.mean, scale))
+    # A reshape, not a broadcast: the exported graph then holds two constants instead of eight nodes.
+    shape = (1,) * (observations.ndim - 1) + (-1,)
+    mean, scale = state.mean.reshape(shape), scale.reshape(shape)
     normalized = (observations - mean) / scale
     return normalized if clip is None else jnp.clip(normalized, -clip, clip)
 
@@ -76,7 +78,9 @@ def merge(
     delta = batch_mean - state.mean
     merged = NormalizerState(
         mean=state.mean + weight * delta,
-        variance=(1.0 - weight) * state.variance + weight * batch_variance + weight * (1.0 - weight) * jnp.square(delta),
+        variance=(1.0 - weight) * state.variance
+        + weight * batch_variance
+        + weight * (1.0 - weight) * jnp.square(delta),
         count=count,
     )
     accepted = jnp.all(jnp.isfinite(merged.mean)) & jnp.all(jnp.isfinite(merged.variance))

@@ -26,11 +26,9 @@ def make_optimizer(name: str) -> optax.GradientTransformation:
     return OPTIMIZERS[name]()
 
 
-def clip_by_global_norm(
-    gradients: PyTree, max_norm: Float[Array, ""] | float
-) -> tuple[PyTree, Float[Array, ""]]:
+def clip_by_global_norm(gradients: PyTree, max_norm: Float[Array, ""] | float) -> tuple[PyTree, Float[Array, ""]]:
     """Returns g * min(1, max_norm / (|g| + 1e-6)) and the norm |g| over all leaves, as torch's clip_grad_norm_."""
-    norm = optax.global_norm(gradients)
+    norm = jnp.sqrt(sum(jnp.sum(jnp.square(gradient)) for gradient in jax.tree.leaves(gradients)))
     scale = jnp.minimum(1.0, max_norm / (norm + 1e-6))
     return jax.tree.map(lambda gradient: gradient * scale, gradients), norm
 

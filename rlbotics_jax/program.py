@@ -20,7 +20,7 @@ from rlbotics_jax.types import Metrics, TrainState
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The jitted functions of a run: `init(key, hyperparameters)` and `block(state, count)`, which donates its state."""
+    """The jitted functions of a run: `init(key, hyperparameters)`, and `block(state, count)`, which donates."""
 
     init: Callable[[Array, Hyperparameters], TrainState]
     block: Callable[[TrainState, Any], tuple[TrainState, Metrics]]

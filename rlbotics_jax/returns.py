@@ -56,15 +56,15 @@ def gae(
     Source: Schulman et al., High-dimensional continuous control using generalized advantage estimation (2016), eq. 16;
     Pardo et al., Time limits in reinforcement learning (2018), for the truncated case.
     """
-    alive = 1.0 - terminated.astype(rewards.dtype)
-    continues = jnp.where(truncated, 0.0, alive)
-    deltas = rewards + gamma * alive * next_values - values
-    weights = jnp.ones_like(rewards) if valid is None else valid.astype(rewards.dtype)
+    # Selected, not multiplied by 0 or 1: what a dead state or an invalid row holds may be NaN.
+    deltas = rewards + gamma * jnp.where(terminated, 0.0, next_values) - values
+    continues = (~(terminated | truncated)).astype(rewards.dtype)
+    counts = jnp.ones_like(terminated) if valid is None else valid
 
     def backward(advantage, step):
-        delta, continues_t, weight = step
-        advantage = weight * (delta + gamma * lam * continues_t * advantage)
+        delta, continues_t, counts_t = step
+        advantage = jnp.where(counts_t, delta + gamma * lam * continues_t * advantage, 0.0)
         return advantage, advantage
 
-    _, advantages = jax.lax.scan(backward, jnp.zeros_like(values[0]), (deltas, continues, weights), reverse=True)
+    _, advantages = jax.lax.scan(backward, jnp.zeros_like(values[0]), (deltas, continues, counts), reverse=True)
     return advantages

@@ -1,4 +1,4 @@
-"""`train(config, env)`: the host loop around the compiled program. It dispatches, logs and saves; it computes nothing."""
+"""`train(config, env)`: the host loop around the compiled program. It dispatches, logs and saves; it learns nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rlbotics_jax.interrupts import stop_on_interrupt
 from rlbotics_jax.logger import RunLog
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.program import make_program
-from rlbotics_jax.runs import POLICY_FILE, create_run, make_policy, saved_policies
+from rlbotics_jax.runs import POLICY_FILE, create_run, find_checkpoint, make_policy, saved_policies
 from rlbotics_jax.types import TrainState
 
 Callback = Callable[[int, dict[str, float]], bool | None]
@@ -101,15 +101,19 @@ def _train(
         warnings.warn("runner.logger.log_video: this version writes no videos; training goes on without.", stacklevel=3)
     environment = build_environment(config, env)
     algorithm, spec = build_algorithm(config, environment)
-    program = make_program(algorithm, environment, runner.num_steps_per_env)
+    resume = logger.resume if state is None else None
+    checkpoint = None if resume is None else find_checkpoint(resume, logger.log_dir)
     run = create_run(config, spec)
+    program = make_program(algorithm, environment, runner.num_steps_per_env)
 
     print_every = logger.log_interval if logger.enabled and runner.verbose else 0
     log = RunLog(run, logger.log_metrics, print_every)
     checkpoints = None if run is None else Checkpoints(run, logger.keep_last_n)
     try:
-        log.message(f"Compiling for {jax.config.jax_default_device}: {config.env.id}, {environment.num_envs} environments.")
-        state, seconds = initial_state(config, program, state)
+        log.message(
+            f"Compiling for {jax.config.jax_default_device}: {config.env.id}, {environment.num_envs} environments."
+        )
+        state, seconds = initial_state(config, program, state, checkpoint)
         first = int(state.shared.iteration)
         log.begin(first, first + runner.num_learning_iterations, seconds)
         failure: Exception | None = None

@@ -133,6 +133,31 @@ def test_graph_of_several_groups_and_of_one_is_clean(exported, tmp_path):
     assert [node.op_type for node in onnx.load(path).graph.node] == dense
 
 
+def test_what_depends_on_weights_alone_is_computed_before(tmp_path):
+    variance, count = jnp.array([[4.0, 9.0]]), jnp.array(3, jnp.uint32)
+
+    def policy(observations):
+        scale = jnp.where(count == 0, 1.0, jnp.sqrt(variance) + 1.0)
+        return observations["o"] / scale
+
+    path = export_onnx(policy, {"o": 2}, identity, tmp_path / "policy.onnx")
+    assert [node.op_type for node in onnx.load(path).graph.node] == ["Div"]
+    np.testing.assert_array_equal(Policy(path).get_action([6.0, 2.0]), [2.0, 0.5])
+
+
+def test_control_flow_that_reads_the_weights_of_its_surroundings(tmp_path):
+    step = np.array([[0.5, -0.25]], np.float32)
+
+    def policy(observations):
+        return jax.lax.fori_loop(0, 3, lambda _, x: jnp.tanh(x + step), observations["o"])
+
+    path = export_onnx(policy, {"o": 2}, identity, tmp_path / "policy.onnx")
+    expected = np.array([0.3, 0.6])
+    for _ in range(3):
+        expected = np.tanh(expected + step[0])
+    np.testing.assert_allclose(Policy(path).get_action([0.3, 0.6]), expected, rtol=1e-5)
+
+
 def test_groups_keep_their_order(tmp_path):
     path = export_onnx(
         lambda observations: jnp.concatenate([observations["b"] * 10.0, observations["a"]], axis=-1),

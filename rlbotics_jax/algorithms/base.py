@@ -38,9 +38,7 @@ class Algorithm(Protocol):
         """Returns what the algorithm remembers of each environment between steps; () where it remembers nothing."""
         ...
 
-    def act(
-        self, state: Any, observations: Observations, memory: PyTree, key: Array
-    ) -> tuple[Array, PyTree, PyTree]:
+    def act(self, state: Any, observations: Observations, memory: PyTree, key: Array) -> tuple[Array, PyTree, PyTree]:
         """Returns the actions (N, A) in the policy's own units, the memory, and a record for `process_env_step`."""
         ...
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Protocol
 
+import jax
 from flax import struct
 from jaxtyping import Array, Bool, Float, PyTree
 
@@ -55,3 +58,13 @@ class Environment(Protocol):
     def step(self, state: Any, action: Float[Array, " A"]) -> Any:
         """Returns the next state, of the same structure, shapes and dtypes. `action` is physical, not normalised."""
         ...
+
+
+@contextlib.contextmanager
+def third_party() -> Iterator[None]:
+    """Traces an environment's own code: implicit rank promotion allowed, full float32 products.
+
+    Physics wants the full product (TF32 is not enough on a GPU), and MJX itself promotes ranks.
+    """
+    with jax.numpy_rank_promotion("allow"), jax.default_matmul_precision("highest"):
+        yield

@@ -13,9 +13,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
-from mujoco import mjx
 
-from rlbotics_jax.envs.mjx import MjxEnvironment
+from rlbotics_jax.envs.mjx import MjxEnvironment, mjx
 from rlbotics_jax.types import Observations
 
 CARTPOLE_XML = """
@@ -71,10 +70,10 @@ class CartpoleSwingup(MjxEnvironment):
     def reward(self, data: mjx.Data, action: Float[Array, "1"]) -> dict[str, Float[Array, ""]]:
         """Returns, with u = (1 + cos(angle)) / 2, 1 for upright, and s = exp(-angular speed^2 / 8), 1 for rest:
 
-            upright   0.3 u
-            still     0.4 u s                         (a pole that spins is upright half of the time)
-            centred   0.2 u s exp(-x^2 / 0.5)         x: distance from the rail's middle (m)
-            effort    0.1 u s (1 - action^2)
+        upright   0.3 u
+        still     0.4 u s                         (a pole that spins is upright half of the time)
+        centred   0.2 u s exp(-x^2 / 0.5)         x: distance from the rail's middle (m)
+        effort    0.1 u s (1 - action^2)
         """
         upright = 0.5 * (1.0 + jnp.cos(data.qpos[1]))
         still = upright * jnp.exp(-jnp.square(data.qvel[1]) / 8.0)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from rlbotics_jax.envs.base import Environment
+from rlbotics_jax.envs.base import Environment, third_party
 
 
 def check_environment(environment: Environment) -> None:
@@ -32,7 +32,14 @@ def check_environment(environment: Environment) -> None:
                 f"{name}.{bound} has {len(values)} entries; allowed: None or num_actions = {environment.num_actions}."
             )
 
-    with jax.numpy_rank_promotion("allow"):
+    try:
+        hash(environment)
+    except TypeError:
+        raise ValueError(
+            f"{name} cannot be hashed, which the cache of compiled programs needs; make it @dataclass(frozen=True), with "
+            "tuples instead of lists."
+        ) from None
+    with third_party():
         first = jax.eval_shape(environment.reset, jax.random.key(0))
         _check_fields(name, first)
         action = jax.ShapeDtypeStruct((environment.num_actions,), jnp.float32)

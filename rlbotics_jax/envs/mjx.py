@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import io
 import math
 from typing import ClassVar
 
@@ -11,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import mujoco
 from jaxtyping import Array, Bool, Float, PyTree
-from mujoco import mjx
 
 from rlbotics_jax.envs.base import State
 from rlbotics_jax.types import Observations
+
+with contextlib.redirect_stdout(io.StringIO()):  # mjx prints that warp is missing, which the impl "jax" never needs
+    from mujoco import mjx
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from rlbotics_jax.envs.base import Environment
+from rlbotics_jax.envs.base import Environment, third_party
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,8 @@ class EnvironmentSpec:
 
 def environment_spec(environment: Environment) -> EnvironmentSpec:
     """Returns the spec of an environment, from an abstract reset (nothing is computed)."""
-    state = jax.eval_shape(environment.reset, jax.random.key(0))
+    with third_party():
+        state = jax.eval_shape(environment.reset, jax.random.key(0))
 
     def bounds(values: Any) -> tuple[float, ...] | None:
         return None if values is None else tuple(float(value) for value in np.asarray(values).reshape(-1))

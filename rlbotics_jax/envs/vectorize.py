@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from rlbotics_jax.envs.base import Environment
+from rlbotics_jax.envs.base import Environment, third_party
 from rlbotics_jax.envs.spec import ActionMapping
 from rlbotics_jax.types import Observations, Timestep
 
@@ -87,7 +85,7 @@ class VectorizedEnvironment:
             before it.
         """
         physical = self.action_mapping(actions)
-        with _third_party():
+        with third_party():
             stepped = jax.vmap(self.environment.step)(state.current, physical)
             physics = jax.vmap(self._physics)(stepped)
         valid = _rows_finite((stepped.observations, stepped.reward, physics))
@@ -111,7 +109,7 @@ class VectorizedEnvironment:
         return state.replace(current=current, episode_step=episode_step, key=key), timestep
 
     def _reset_all(self, keys: Array) -> PyTree:
-        with _third_party():
+        with third_party():
             return jax.vmap(self.environment.reset)(keys)
 
     def _restart_states(self, state: VectorizedState, done: Bool[Array, " N"]) -> tuple[PyTree, Array | None]:
@@ -148,16 +146,6 @@ def vectorize(
     """
     mapping = ActionMapping(environment.action_low, environment.action_high, clip_actions)
     return VectorizedEnvironment(environment, num_envs, mapping, init_at_random_ep_len, full_reset)
-
-
-@contextlib.contextmanager
-def _third_party() -> Iterator[None]:
-    """Traces the environment's own code: implicit rank promotion allowed, full float32 products.
-
-    Physics wants the full product (TF32 is not enough on a GPU), and MJX itself promotes ranks.
-    """
-    with jax.numpy_rank_promotion("allow"), jax.default_matmul_precision("highest"):
-        yield
 
 
 def _rows_finite(tree: PyTree) -> Bool[Array, " N"]:

@@ -149,7 +149,7 @@ def batches() -> None:
     collect(algorithm)
     algorithm.storage.observations[:] = torch.arange(10.0).reshape(5, 2, 1)
     rows = [batch.observations[:, 0].int().tolist() for batch in algorithm.storage.mini_batch_generator(4, 5)]
-    epochs = [sum(rows[4 * i : 4 * i + 4], []) for i in range(5)]
+    epochs = [[row for batch in rows[4 * i : 4 * i + 4] for row in batch] for i in range(5)]
     figure = f"{len(drawn)} permutation for 5 epochs, epochs identical: {all(epoch == epochs[0] for epoch in epochs)}"
     say(4, "one permutation per update", f"{figure}, right: 5, False")
     used = set()

@@ -1,0 +1,57 @@
+"""The dispatch of blocks: boundaries, lengths, order and stopping, on a program that only counts."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlbotics_jax import blocks
+from rlbotics_jax.blocks import MAX_BLOCK, run_blocks
+from rlbotics_jax.counters import add, zero_count
+
+
+@jax.jit
+def counting_block(state, count):
+    """One number that grows by one an iteration; the metric is the number before."""
+    metrics = {"value": state + jnp.arange(MAX_BLOCK, dtype=jnp.float32)}
+    metrics["env_steps"] = jax.vmap(lambda _: add(zero_count(), jnp.uint32(5)))(jnp.arange(MAX_BLOCK))
+    return state + count, metrics
+
+
+def run(first, last, interval, should_stop=lambda: False):
+    return list(run_blocks(counting_block, jnp.float32(first), first, last, interval, should_stop))
+
+
+@pytest.mark.parametrize(("first", "last", "interval"), [(0, 7, 3), (4, 11, 5), (0, 1, 100), (0, 200, 64), (9, 10, 2)])
+def test_every_iteration_once_in_order_and_states_at_boundaries(first, last, interval):
+    finished = run(first, last, interval)
+    rows = [row for block in finished for row in block.iterations]
+    assert [iteration for iteration, _ in rows] == list(range(first + 1, last + 1))
+    assert [metrics["value"] for _, metrics in rows] == list(range(first, last))
+    assert all(metrics["env_steps"] == 5 for _, metrics in rows)
+    states = [(block.iterations[-1][0], float(block.state)) for block in finished if block.state is not None]
+    boundaries = sorted({*range((first // interval + 1) * interval, last, interval), last})
+    assert states == [(boundary, boundary) for boundary in boundaries]
+
+
+def test_a_stop_takes_effect_at_the_end_of_what_was_dispatched():
+    finished = []
+    for block in run_blocks(counting_block, jnp.float32(0), 0, 10**6, 10**6, lambda: bool(finished)):
+        finished.append(block)
+    last = finished[-1]
+    assert float(last.state) == last.iterations[-1][0] == sum(len(block.iterations) for block in finished) < 1000
+
+
+def test_stopped_before_the_first_dispatch_runs_nothing():
+    assert run(0, 5, 1, lambda: True) == []
+
+
+def test_blocks_grow_to_the_time_they_should_last(monkeypatch):
+    clock = iter(np.arange(0, 10**6, 0.1))
+    monkeypatch.setattr(blocks.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 0.5)
+    lengths = [len(block.iterations) for block in run(0, 40, 1000)]
+    # one iteration takes 0.1 s by this clock, then a block of any length does
+    assert lengths[:2] == [1, 1] and 5 in lengths and sum(lengths) == 40

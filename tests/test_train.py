@@ -1,0 +1,282 @@
+"""`train`: what goes in, what comes out, and what happens when it is stopped, continued, or cannot go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import SMALL, assert_bit_equal, raw, small_config
+from toys import ActionReward, DelayedReward, Toy
+
+import rlbotics_jax
+from bridges.policy import Policy
+from rlbotics_jax import train
+from rlbotics_jax.build import build_algorithm, build_environment
+from rlbotics_jax.checkpoint import Checkpoints
+from rlbotics_jax.config import ConfigError, load_config
+from rlbotics_jax.program import make_program
+from rlbotics_jax.train import TrainingError
+
+
+def goal_config(**overrides):
+    return small_config(**{"runner__num_steps_per_env": 4, "runner__num_learning_iterations": 6, **overrides})
+
+
+def logged(path: Path, **overrides):
+    return goal_config(runner__logger={"log_dir": str(path), "log_interval": 2, "save_interval": 3}, **overrides)
+
+
+def test_result_and_run_directory(tmp_path, capsys):
+    config = logged(tmp_path)
+    result = train(config, ActionReward())
+    assert not result.interrupted
+    assert result.history["iteration"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert result.history["env_steps"].tolist() == [64 * i for i in range(1, 7)]
+    assert (np.diff(result.history["wall_time"]) >= 0).all()
+    for name in ("Episodes/mean_reward", "Loss/value", "Loss/surrogate", "Loss/entropy", "Diagnostics/kl"):
+        assert np.isfinite(result.history[name]).all(), name
+    for name in ("Diagnostics/clip_fraction", "Diagnostics/explained_variance", "Policy/action_std"):
+        assert result.history[name].shape == (6,), name
+    assert int(result.state.shared.iteration) == 6
+    assert result.best_score == pytest.approx(result.history["Episodes/mean_reward"].max())
+
+    run = result.run_directory
+    assert run.parent == tmp_path / "experiment"
+    assert load_config(run / "config.json") == config
+    recorded = json.loads((run / "config.json").read_text())
+    assert recorded["versions"]["jax"] == jax.__version__
+    assert recorded["environment"]["observation_sizes"] == {"observation": 2}
+    assert Checkpoints(run).iterations() == [3, 6]
+    assert list(run.glob("events.out.tfevents*"))
+    assert (run / "policy.onnx").is_file()
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("/6 " in line for line in lines) == 3
+
+
+def test_two_runs_of_one_second_have_different_directories(tmp_path):
+    config = logged(tmp_path).replace()
+    config = config.replace(runner=config.runner.replace(num_learning_iterations=1))
+    runs = {train(config, ActionReward()).run_directory for _ in range(2)}
+    assert len(runs) == 2
+
+
+def test_nothing_is_written_or_printed_where_nothing_is_asked_for(tmp_path, capsys):
+    for logger in ({"log_dir": None, "enabled": True}, {"enabled": False, "log_dir": str(tmp_path / "logs")}):
+        result = train(goal_config(runner__logger=logger, runner__verbose=False), ActionReward())
+        assert result.run_directory is None
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().out == ""
+
+
+def test_policies_agree_with_a_numpy_forward_pass(tmp_path):
+    """The compiled policy, the exported file and numpy compute the same actions: no compiler fault in between."""
+    result = train(logged(tmp_path), ActionReward(action_low=(-3.0,), action_high=(5.0,)))
+    parameters = raw(result.policy.parameters)
+    layers = parameters["actor"]["network"]["params"]
+    statistics = parameters["normalizer"]
+    observations = np.random.default_rng(0).standard_normal((7, 2)).astype(np.float32)
+    x = (observations - statistics.mean) / (np.sqrt(statistics.variance) + 1e-2)
+    for name in ("Dense_0", "Dense_1", "Dense_2"):
+        x = x @ layers[name]["kernel"] + layers[name]["bias"]
+        x = x if name == "Dense_2" else np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    expected = np.clip(x, -1, 1) * 4.0 + 1.0
+    np.testing.assert_allclose(result.policy(observations), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result.policy(observations[0]), expected[0], rtol=1e-4, atol=1e-5)
+    deployed = Policy(result.run_directory / "policy.onnx")
+    np.testing.assert_allclose(deployed.get_action(observations), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_same_seed_same_run_other_seed_other_run():
+    first, second, third = (train(goal_config(runner__seed=seed), ActionReward()) for seed in (0, 0, 1))
+    assert_bit_equal(first.state, second.state)
+    assert not np.array_equal(first.history["Loss/value"], third.history["Loss/value"])
+
+
+def test_a_null_seed_is_drawn_and_recorded(tmp_path):
+    seeds = []
+    for _ in range(2):
+        run = train(logged(tmp_path, runner__seed=None), ActionReward()).run_directory
+        seeds.append(load_config(run / "config.json").runner.seed)
+    assert None not in seeds and seeds[0] != seeds[1]
+
+
+def test_config_as_mapping_path_and_object(tmp_path):
+    values = goal_config().to_dict()
+    path = tmp_path / "task.json"
+    path.write_text(json.dumps(values))
+    results = [train(config, ActionReward()) for config in (values, path, str(path), goal_config())]
+    for result in results[1:]:
+        assert_bit_equal(results[0].state, result.state)
+
+
+def test_the_environment_of_the_config_is_built_when_none_is_given():
+    result = train(SMALL)
+    assert result.policy.spec.num_actions == 1
+    assert result.policy(np.zeros(5)).shape == (1,)
+
+
+def test_callback_sees_every_iteration_and_stops_the_run():
+    seen = []
+
+    def callback(iteration, metrics):
+        seen.append((iteration, metrics["env_steps"]))
+        return iteration == 3
+
+    result = train(goal_config(runner__num_learning_iterations=10**6), ActionReward(), callback=callback)
+    assert seen == [(i, 64 * i) for i in range(1, len(seen) + 1)] and 3 <= len(seen) < 10**4
+    assert len(result.history["iteration"]) == len(seen) == int(result.state.shared.iteration)
+    assert not result.interrupted
+
+
+def test_a_state_continues_and_stays_usable():
+    whole = train(goal_config(runner__num_learning_iterations=12), ActionReward())
+    half = train(goal_config(), ActionReward())
+    for _ in range(2):
+        rest = train(goal_config(), ActionReward(), state=half.state)
+        assert rest.history["iteration"].tolist() == [7, 8, 9, 10, 11, 12]
+        assert_bit_equal(rest.state, whole.state)
+
+
+def test_resume_is_bit_exact(tmp_path):
+    """Run 2N equals run N, save, load, run N, although N lies in the middle of a block of the long run."""
+    whole = train(goal_config(runner__num_learning_iterations=12), ActionReward())
+    half = train(logged(tmp_path), ActionReward())
+    config = logged(tmp_path)
+    logger = config.runner.logger.replace(resume=str(half.run_directory))
+    rest = train(config.replace(runner=config.runner.replace(logger=logger)), ActionReward())
+    assert_bit_equal(rest.state, whole.state)
+    assert rest.history["wall_time"][0] > half.history["wall_time"][-1]
+
+
+def test_a_second_call_of_equal_shapes_compiles_nothing():
+    train(goal_config(), ActionReward())
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        listener := lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
+    )
+    started = time.perf_counter()
+    train(goal_config(runner__seed=5, runner__algorithm__learning_rate=5e-4), ActionReward())
+    seconds = time.perf_counter() - started
+    jax.monitoring.unregister_event_duration_listener(listener)
+    assert compiled == []
+    assert seconds < 2.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_returns_the_result_so_far(number, tmp_path):
+    def callback(iteration, metrics):
+        if iteration == 2:
+            os.kill(os.getpid(), number)
+
+    config = logged(tmp_path)
+    config = config.replace(runner=config.runner.replace(num_learning_iterations=10**6))
+    result = train(config, ActionReward(), callback=callback)
+    assert result.interrupted
+    done = int(result.state.shared.iteration)
+    assert 2 <= done < 10**5 and len(result.history["iteration"]) == done
+    assert Checkpoints(result.run_directory).iterations()[-1] == done
+    assert (result.run_directory / "policy.onnx").is_file()
+
+
+def test_a_failing_callback_loses_nothing(tmp_path):
+    def callback(iteration, metrics):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        train(logged(tmp_path), ActionReward(), callback=callback)
+    (run,) = (tmp_path / "experiment").iterdir()
+    assert Checkpoints(run).iterations()
+
+
+class NanObservation(Toy):
+    """Its observation is NaN from the third step of an episode on."""
+
+    def observe(self, time, goal):
+        return {"observation": jnp.stack([jnp.where(time >= 3, jnp.nan, 1.0), goal])}
+
+    def outcome(self, time, goal, action):
+        return 1.0, False
+
+
+class InfiniteReward(Toy):
+    """Rewards so large that squared errors overflow: the value loss has no finite gradient."""
+
+    def outcome(self, time, goal, action):
+        return 3e38, False
+
+
+def test_non_finite_environments_are_left_out_or_end_the_run():
+    result = train(goal_config(), NanObservation())
+    assert result.history["Diagnostics/invalid_steps"].sum() > 0
+    assert np.isfinite(result.history["Loss/value"]).all()
+    # every third step is invalid
+    assert result.history["env_steps"][-1] == 6 * 64 - result.history["Diagnostics/invalid_steps"].sum()
+    with pytest.raises(TrainingError, match=r"Iteration 1: 16 environment steps gave non-finite.*check_for_nan"):
+        train(goal_config(runner__check_for_nan=True), NanObservation())
+
+
+def test_gradients_that_stay_non_finite_end_the_run(tmp_path, allow_nans):
+    config = logged(tmp_path, runner__algorithm__max_rejected_updates=5)
+    with pytest.raises(TrainingError, match=r"non-finite gradients.*max_rejected_updates is 5"):
+        train(config, InfiniteReward())
+    (run,) = (tmp_path / "experiment").iterdir()
+    assert Checkpoints(run).iterations()
+
+
+def test_video_is_one_warning():
+    with pytest.warns(UserWarning, match="log_video") as caught:
+        train(goal_config(runner__logger={"log_dir": None, "log_video": True}), ActionReward())
+    assert sum("log_video" in str(warning.message) for warning in caught) == 1
+
+
+BAD = {
+    "unknown group": (
+        {"runner__obs_groups": {"actor": ["policy"], "critic": ["observation"]}},
+        "runner.obs_groups.actor",
+    ),
+    "cnn": ({"runner__critic": {"cnn_cfg": {"output_channels": [8]}}}, "CNNModel"),
+    "rnd": ({"runner__algorithm__rnd_cfg": {"weight": 1.0}}, "rnd_cfg"),
+    "symmetry": ({"runner__algorithm__symmetry_cfg": {"data_augmentation_func": "a:b"}}, "symmetry_cfg"),
+    "shared encoders": ({"runner__algorithm__share_cnn_encoders": True}, "share_cnn_encoders"),
+    "resume": ({"runner__logger__resume": "last"}, "runner.logger.resume"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_ends_before_anything_is_compiled_or_written(name, tmp_path, monkeypatch):
+    overrides, sentence = BAD[name]
+    monkeypatch.setattr("rlbotics_jax.program.jit", lambda *_, **__: pytest.fail("something was compiled"))
+    config = goal_config(**{"runner__logger": {"log_dir": str(tmp_path / "logs")}, **overrides})
+    with pytest.raises(ConfigError, match=sentence):
+        train(config, DelayedReward(episode_length=11))
+    assert not (tmp_path / "logs").exists()
+
+
+def test_an_unwritable_log_dir_is_named(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(ConfigError, match=r"runner.logger.log_dir: '.*file/logs' cannot be written"):
+        train(logged(blocked / "logs"), ActionReward())
+
+
+def test_settings_that_are_no_floats_make_a_new_program_and_floats_do_not():
+    def program(**overrides):
+        config = goal_config(**overrides)
+        environment = build_environment(config, ActionReward())
+        return make_program(build_algorithm(config, environment)[0], environment, config.runner.num_steps_per_env)
+
+    assert program() is program(runner__algorithm__gamma=0.5, runner__seed=3)
+    assert program() is not program(runner__algorithm__num_learning_epochs=3)
+    assert program() is not program(env__num_envs=8)
+
+
+def test_public_names_resolve():
+    for name in rlbotics_jax.__all__:
+        assert getattr(rlbotics_jax, name) is not None
