@@ -87,3 +87,8 @@ def one_batch(ppo: PPO, state: Any, rollout: Transition, last_observations: dict
 def assert_trees_equal(tree: Any, other: Any) -> None:
     """Equal structure and bits."""
     jax.tree.map(np.testing.assert_array_equal, tree, other)
+
+
+def global_norm(tree: Any) -> float:
+    """The Euclidean norm over all leaves."""
+    return float(np.sqrt(sum(float(jnp.sum(jnp.square(leaf))) for leaf in jax.tree.leaves(tree))))

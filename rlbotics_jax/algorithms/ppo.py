@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-from flax import struct
-from jaxtyping import Array, Bool, Float, PyTree, UInt32
+from jaxtyping import Array, Bool, Float, PyTree
 
 from rlbotics_jax import losses
 from rlbotics_jax.algorithms.mini_batches import mini_batch_indices
+from rlbotics_jax.algorithms.ppo_types import ActRecord, PPOState, Samples, Transition
 from rlbotics_jax.algorithms.settings import Hyperparameters, StaticSettings
 from rlbotics_jax.collectives import pmean, weighted_mean, weighted_sum, weighted_variance
 from rlbotics_jax.config import PPOConfig
@@ -30,59 +30,6 @@ from rlbotics_jax.types import Metrics, Observations, Timestep
 
 ACTOR_OUTPUT_GAIN = 0.01
 CRITIC_OUTPUT_GAIN = 1.0
-
-
-@struct.dataclass
-class PPOState:
-    """What PPO learns and remembers between updates.
-
-    Attributes:
-        parameters: {"actor": {"network", "distribution"}, "critic": {"network"}}; gradients are clipped a top-level
-            entry.
-        normalizers: {"actor", "critic"}: observation statistics, or None where a model does not normalise.
-        optimizer: the optimizer's state.
-        hyperparameters: current values of the config's floats, the learning rate among them.
-        rejected_updates: mini-batch updates rejected in a row, up to now.
-    """
-
-    parameters: dict[str, PyTree]
-    normalizers: dict[str, Any]
-    optimizer: PyTree
-    hyperparameters: Hyperparameters
-    rejected_updates: UInt32[Array, ""]
-
-
-@struct.dataclass
-class ActRecord:
-    """What acting knew: the observations, the sample before squashing, its log-probability, V(s_t)."""
-
-    observations: Observations
-    latent: Float[Array, "N A"]
-    outputs: Float[Array, "N A"]
-    log_prob: Float[Array, " N"]
-    values: Float[Array, " N"]
-
-
-@struct.dataclass
-class Transition:
-    """One step of N environments as the update needs it; a rollout is T of them stacked."""
-
-    act: ActRecord
-    rewards: Float[Array, " N"]
-    terminated: Bool[Array, " N"]
-    truncated: Bool[Array, " N"]
-    valid: Bool[Array, " N"]
-    final_values: Float[Array, " N"]
-
-
-@struct.dataclass
-class Samples:
-    """A rollout flattened to B = T * N rows, with the targets of the update."""
-
-    act: ActRecord
-    advantages: Float[Array, " B"]
-    returns: Float[Array, " B"]
-    weights: Float[Array, " B"]
 
 
 @dataclasses.dataclass(frozen=True)

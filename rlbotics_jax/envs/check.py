@@ -36,7 +36,7 @@ def check_environment(environment: Environment) -> None:
         hash(environment)
     except TypeError:
         raise ValueError(
-            f"{name} cannot be hashed, which the cache of compiled programs needs; make it @dataclass(frozen=True), with "
+            f"{name} cannot be hashed, which the cache of programs needs; make it @dataclass(frozen=True), with "
             "tuples instead of lists."
         ) from None
     with third_party():
@@ -55,16 +55,18 @@ def _check_fields(name: str, state: Any) -> None:
     if not isinstance(state.observations, dict) or not state.observations:
         raise ValueError(f"{name}.reset: observations must be a dict of groups, such as {{'observation': array}}.")
     for group, leaf in state.observations.items():
-        if leaf.ndim != 1 or leaf.dtype != jnp.float32:
+        if not _is_array(leaf, 1, jnp.float32):
             raise ValueError(
                 f"{name}.reset: observations[{group!r}] is {_describe(leaf)}; allowed: a float32 vector (n,)."
             )
-    if state.reward.shape != () or state.reward.dtype != jnp.float32:
+    if not _is_array(state.reward, 0, jnp.float32):
         raise ValueError(f"{name}.reset: reward is {_describe(state.reward)}; allowed: a float32 scalar.")
-    if state.terminated.shape != () or state.terminated.dtype != jnp.bool_:
+    if not _is_array(state.terminated, 0, jnp.bool_):
         raise ValueError(f"{name}.reset: terminated is {_describe(state.terminated)}; allowed: a bool scalar.")
+    if not isinstance(state.metrics, dict):
+        raise ValueError(f"{name}.reset: metrics is {_describe(state.metrics)}; allowed: a dict of scalars, or {{}}.")
     for key, leaf in state.metrics.items():
-        if leaf.shape != ():
+        if not _is_array(leaf, 0):
             raise ValueError(f"{name}.reset: metrics[{key!r}] is {_describe(leaf)}; allowed: a scalar.")
 
 
@@ -82,11 +84,23 @@ def _compare(name: str, first: PyTree, second: PyTree) -> None:
                 f"{name}: {leaf} is {_describe(before[path])} after reset but {_describe(after[path])} after step; "
                 "make both equal (for example with jnp.asarray(value, jnp.float32))."
             )
-    if jax.tree.structure(first) != jax.tree.structure(second):
-        raise ValueError(f"{name}: reset and step return different types of state; return state.replace(...) in step.")
+    try:
+        # Not by `==` of the tree structures, which takes two classes of equal fields for the same.
+        jax.tree.map(lambda *_: None, first, second)
+    except ValueError as error:
+        raise ValueError(
+            f"{name}: reset and step return different types of state; return state.replace(...) in step."
+        ) from error
+
+
+def _is_array(leaf: Any, ndim: int, dtype: Any = None) -> bool:
+    """Returns whether a leaf is an (abstract) array of this rank, and of this dtype where one is given."""
+    return isinstance(leaf, jax.ShapeDtypeStruct) and leaf.ndim == ndim and dtype in (None, leaf.dtype)
 
 
 def _describe(leaf: Any) -> str:
-    """Returns dtype and shape, and whether the type is weak."""
+    """Returns dtype and shape, and whether the type is weak; the type of what is no array."""
+    if not isinstance(leaf, jax.ShapeDtypeStruct):
+        return f"a {type(leaf).__name__}"
     weak = " (weakly typed)" if getattr(leaf, "weak_type", False) else ""
     return f"{leaf.dtype}{list(leaf.shape)}{weak}"

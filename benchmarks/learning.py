@@ -1,0 +1,146 @@
+"""Learning quality over seeds: the return at fixed numbers of steps, for the settings that the YAML files leave open.
+
+    python benchmarks/learning.py                      all variants, 5 seeds, prints a table and writes JSON
+    python benchmarks/learning.py --variants default primed --seeds 2 --tasks CartpoleBalance
+
+Every variant changes one thing of the shipped config. Seeds of all variants are interleaved, so that a machine that
+slows down meanwhile slows all of them. docs/defaults.md holds the figures that chose the defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from rlbotics_jax import PPO, load_config, train
+from rlbotics_jax.config import Config
+from rlbotics_jax.networks import activate
+
+ITERATIONS = {"CartpoleBalance": 150, "CartpoleSwingup": 300}
+FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+class TorchLayers(nn.Module):
+    """The MLP with torch's initialisation of linear layers: weights and biases uniform in +-1/sqrt(inputs)."""
+
+    hidden_dims: tuple[int, ...]
+    activation: str
+    num_outputs: int
+
+    @nn.compact
+    def __call__(self, x):
+        for width in self.hidden_dims:
+            x = activate(self.activation, self.dense(x, width))
+        return self.dense(x, self.num_outputs)
+
+    def dense(self, x, width):
+        bound = 1.0 / math.sqrt(x.shape[-1])
+
+        def uniform(key, shape, dtype=jnp.float32):
+            return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+        return nn.Dense(width, kernel_init=uniform, bias_init=uniform)(x)
+
+
+class UnitGainPPO(PPO):
+    """The actor's last layer is initialised with gain 1 instead of 0.01."""
+
+    @classmethod
+    def from_config(cls, config, num_actions):
+        algorithm = super().from_config(config, num_actions)
+        module = dataclasses.replace(algorithm.actor.module, output_gain=1.0)
+        return dataclasses.replace(algorithm, actor=dataclasses.replace(algorithm.actor, module=module))
+
+
+class PrimedPPO(PPO):
+    """The first rollout, which counts as any other, only fills the observation statistics."""
+
+    def update(self, state, rollout, *rest):
+        learned, metrics = super().update(state, rollout, *rest)
+        count = state.normalizers["actor"].count
+        first = (count.low == 0) & (count.high == 0)
+        primed = state.replace(normalizers=learned.normalizers)
+        return jax.tree.map(lambda a, b: jnp.where(first, a, b), primed, learned), metrics
+
+
+VARIANTS = {
+    "default": {},
+    "clipped value loss": {"algorithm": {"use_clipped_value_loss": True}},
+    "advantages normalised per mini-batch": {"algorithm": {"normalize_advantage_per_mini_batch": True}},
+    "torch initialisation": {"actor": {"class_name": TorchLayers}, "critic": {"class_name": TorchLayers}},
+    "actor's last gain 1": {"algorithm": {"class_name": UnitGainPPO}},
+    "primed normaliser": {"algorithm": {"class_name": PrimedPPO}},
+    "std_type log": {"distribution_cfg": {"std_type": "log"}},
+}
+
+
+def variant_config(task: str, variant: str, seed: int) -> Config:
+    """Returns the shipped config of a task with a variant's changes."""
+    config = load_config(task)
+    runner, changes = config.runner, VARIANTS[variant]
+    actor = runner.actor.replace(**changes.get("actor", {}))
+    actor = actor.replace(distribution_cfg=actor.distribution_cfg.replace(**changes.get("distribution_cfg", {})))
+    return config.replace(
+        runner=runner.replace(
+            seed=seed,
+            num_learning_iterations=ITERATIONS[task],
+            verbose=False,
+            logger=runner.logger.replace(log_dir=None),
+            algorithm=runner.algorithm.replace(**changes.get("algorithm", {})),
+            actor=actor,
+            critic=runner.critic.replace(**changes.get("critic", {})),
+        )
+    )
+
+
+def measure(task: str, variant: str, seed: int) -> dict[str, list[float] | float]:
+    """Trains once and returns the mean return at fractions of the run, and its seconds after the first iteration."""
+    history = train(variant_config(task, variant, seed)).history
+    returns = history["Episodes/mean_reward"]
+    at = [returns[math.ceil(fraction * len(returns)) - 1] for fraction in FRACTIONS]
+    return {"returns": [float(value) for value in at], "seconds": float(history["wall_time"][-1] - history["wall_time"][0])}
+
+
+def main() -> None:
+    """Measures, prints the table of means and worst seeds, and writes the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", default=list(ITERATIONS), choices=list(ITERATIONS))
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/learning.json"))
+    options = parser.parse_args()
+
+    figures: dict[str, dict[str, list[dict]]] = {}
+    for task in options.tasks:
+        figures[task] = {variant: [] for variant in options.variants}
+        for seed in range(options.seeds):
+            for variant in options.variants:
+                figures[task][variant].append(measure(task, variant, seed))
+        print_table(task, figures[task])
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(figures, indent=1) + "\n")
+    print(f"Wrote {options.output}")
+
+
+def print_table(task: str, figures: dict[str, list[dict]]) -> None:
+    """Prints, for each variant, the mean over seeds at each fraction, the worst seed at the end, and seconds."""
+    environment_steps = load_config(task).env.num_envs * load_config(task).runner.num_steps_per_env * ITERATIONS[task]
+    head = "".join(f"{fraction * environment_steps / 1e6:>8.2f}M" for fraction in FRACTIONS)
+    print(f"\n{task}: mean return of {len(next(iter(figures.values())))} seeds at environment steps\n{'':38}{head}   worst       s")
+    for variant, runs in figures.items():
+        returns = np.array([run["returns"] for run in runs])
+        means = "".join(f"{value:>9.1f}" for value in returns.mean(axis=0))
+        seconds = np.mean([run["seconds"] for run in runs])
+        print(f"{variant:38}{means}{returns[:, -1].min():>8.1f}{seconds:>8.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
