@@ -9,7 +9,7 @@ A task is one class. It brings a MuJoCo model and answers three questions:
 and a fourth, `terminated`, where an episode can fail. The rest is the library's: copies by the hundred, the time limit,
 restarts, and copies whose physics blew up. In a YAML file such a task is named by `id: my_module:ReachAngle`.
 
-    python examples/custom_mjx_environment.py                     # about a minute on two CPU cores
+    python examples/custom_mjx_environment.py                     # under a minute on two CPU cores
     python examples/custom_mjx_environment.py --iterations 5
 """
 
@@ -32,10 +32,10 @@ class ReachAngle(MjxEnvironment):
     """Turn the arm to the goal. The goal is a joint too, which nothing moves, so that it is part of the physics."""
 
     episode_length: int = 200
-    substeps: ClassVar[int] = 4
+    substeps: ClassVar[int] = 2
     xml: ClassVar[str] = """
     <mujoco model="reach_angle">
-      <option timestep="0.005"><flag contact="disable"/></option>
+      <option timestep="0.01"><flag contact="disable"/></option>
       <worldbody>
         <body name="arm">
           <joint name="arm" axis="0 1 0" damping="0.1"/>

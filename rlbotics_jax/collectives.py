@@ -21,6 +21,11 @@ def pmean(tree: PyTree, axis_name: str | None) -> PyTree:
     return tree if axis_name is None else jax.lax.pmean(tree, axis_name)
 
 
+def pmax(tree: PyTree, axis_name: str | None) -> PyTree:
+    """Returns the maximum over all devices."""
+    return tree if axis_name is None else jax.lax.pmax(tree, axis_name)
+
+
 def fold_in_device(key: Array, axis_name: str | None) -> Array:
     """Returns a key that differs between devices; the key itself where there is one device."""
     return key if axis_name is None else jax.random.fold_in(key, jax.lax.axis_index(axis_name))

@@ -35,7 +35,7 @@ class RunLog:
         self.seconds = 0.0
         self._history: dict[str, list[float]] = {}
         self._print_every, self._last, self._env_steps = print_every, 0, None
-        self._writer = None
+        self._writer, self._warned = None, False
         if run is not None and log_metrics:
             from tensorboardX import SummaryWriter
 
@@ -49,6 +49,12 @@ class RunLog:
         """Prints a line, unless nothing is to be printed."""
         if self._print_every:
             print(text, flush=True)
+
+    def warn_once(self, text: str) -> None:
+        """Warns, unless this run has warned so before."""
+        if not self._warned:
+            warnings.warn(text, stacklevel=2)
+        self._warned = True
 
     def block(self, block: Block) -> Iterator[tuple[int, dict[str, float]]]:
         """Records a block's iterations and yields each with all its metrics, speed and time included."""

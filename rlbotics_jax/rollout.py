@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, PyTree, UInt32
+from jaxtyping import Array, Float, Int, PyTree, UInt32
 
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.envs.vectorize import VectorizedEnvironment
@@ -15,12 +15,23 @@ from rlbotics_jax.types import Observations, PerEnvironmentState, Timestep
 
 @struct.dataclass
 class RolloutStatistics:
-    """What a rollout leaves for the log: sums over its steps and environments."""
+    """What a rollout leaves for the log: sums over its steps and environments.
+
+    Attributes:
+        episodes: the episodes that ended.
+        env_steps: valid steps.
+        invalid_steps: the others.
+        log: sums of the environment's metrics over the valid steps.
+        non_finite: by source, the steps at which it was not finite.
+        invalid_environment: the index of an environment that had an invalid step; -1 where none had.
+    """
 
     episodes: EpisodeSums
     env_steps: UInt32[Array, ""]
     invalid_steps: Float[Array, ""]
     log: dict[str, Float[Array, ""]]
+    non_finite: dict[str, Float[Array, ""]]
+    invalid_environment: Int[Array, ""]
 
 
 @struct.dataclass
@@ -60,12 +71,13 @@ def collect(
         return state.replace(environment=environment_state), (transition, statistics)
 
     state, (transitions, statistics) = jax.lax.scan(step, state, jax.random.split(scan_key, num_steps))
+    sums = jax.tree.map(lambda per_step: jnp.sum(per_step, axis=0, dtype=per_step.dtype), statistics)
     return state, Rollout(
         transitions=transitions,
         first_memory=first_memory,
         last_observations=state.observations,
         last_memory=state.memory,
-        statistics=jax.tree.map(lambda per_step: jnp.sum(per_step, axis=0, dtype=per_step.dtype), statistics),
+        statistics=sums.replace(invalid_environment=jnp.max(statistics.invalid_environment)),
     )
 
 
@@ -84,6 +96,8 @@ def count_step(state: PerEnvironmentState, timestep: Timestep) -> tuple[PerEnvir
         env_steps=jnp.sum(valid, dtype=jnp.uint32),
         invalid_steps=jnp.sum(~valid, dtype=jnp.float32),
         log={name: jnp.sum(jnp.where(valid, values, 0.0)) for name, values in timestep.log.items()},
+        non_finite={source: jnp.sum(rows, dtype=jnp.float32) for source, rows in timestep.non_finite.items()},
+        invalid_environment=jnp.max(jnp.where(valid, -1, jnp.arange(valid.shape[0], dtype=jnp.int32))),
     )
     state = state.replace(
         observations=timestep.observations,

@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.algorithms.settings import Hyperparameters
-from rlbotics_jax.collectives import fold_in_device, psum
+from rlbotics_jax.collectives import fold_in_device, pmax, psum
 from rlbotics_jax.counters import add, zero_count
 from rlbotics_jax.envs.vectorize import VectorizedEnvironment
 from rlbotics_jax.episodes import empty_window, names_best, recent_means, record
@@ -111,6 +111,8 @@ def learn(algorithm: Algorithm, shared: SharedState, rollout: Rollout, key: Arra
         "Episodes/mean_length": means.mean_length,
         "Episodes/count": means.count,
         "Diagnostics/invalid_steps": statistics.invalid_steps,
+        "NonFinite/environment": pmax(rollout.statistics.invalid_environment, axis_name),
+        **{f"NonFinite/{source}": count for source, count in statistics.non_finite.items()},
         **{name: total / num_valid for name, total in statistics.log.items()},
         **{name if "/" in name else f"Loss/{name}": value for name, value in update_metrics.items()},
         "env_steps": env_steps,

@@ -170,13 +170,22 @@ def _report(block: Block, config: Config, log: RunLog, callback: Callback | None
                 f"rejected (runner.algorithm.max_rejected_updates is {limit}); lower runner.algorithm.learning_rate or "
                 "look at the scale of rewards and observations."
             )
-        if config.runner.check_for_nan and metrics["Diagnostics/invalid_steps"] > 0:
-            raise TrainingError(
-                f"Iteration {iteration}: {metrics['Diagnostics/invalid_steps']:.0f} environment steps gave non-finite "
-                "observations, rewards or physics (runner.check_for_nan is true; false resets such environments and "
-                "leaves their steps out)."
-            )
+        if metrics["Diagnostics/invalid_steps"] > 0:
+            broken = _broken(iteration, metrics)
+            if config.runner.check_for_nan:
+                raise TrainingError(f"{broken} Set runner.check_for_nan to false to reset such environments instead.")
+            log.warn_once(f"{broken} Such environments are reset, and these steps left out.")
     return stopped
+
+
+def _broken(iteration: int, metrics: dict[str, float]) -> str:
+    """Returns the sentence that says what was not finite, and where."""
+    sources = [name.partition("/")[2] for name, count in metrics.items() if name.startswith("NonFinite/") and count > 0]
+    named = ", ".join(source for source in sources if source != "environment") or "unknown"
+    return (
+        f"Iteration {iteration}: {metrics['Diagnostics/invalid_steps']:.0f} steps were not valid; not finite: "
+        f"{named}; one of the environments: {metrics['NonFinite/environment']:.0f}."
+    )
 
 
 def _checkpoint(algorithm: Any, state: TrainState, seconds: float) -> tuple[int, TrainState, Any, dict[str, Any]]:

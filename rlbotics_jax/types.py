@@ -29,6 +29,8 @@ class Timestep:
         final_observations: the observations before the reset, meaningful where an episode ended; None where the
             environment cannot give them.
         log: the environment's own metrics, each (N,).
+        non_finite: by source (`observations.<group>`, `reward`, `physics`), (N,) whether it was not finite; empty where
+            the environment is not watched.
     """
 
     observations: Observations
@@ -38,6 +40,7 @@ class Timestep:
     valid: Bool[Array, " N"]
     final_observations: Observations | None
     log: dict[str, Float[Array, " N"]]
+    non_finite: dict[str, Bool[Array, " N"]]
 
 
 @struct.dataclass

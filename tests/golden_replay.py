@@ -75,7 +75,12 @@ def replay_normalization() -> dict[str, np.ndarray]:
     for i in range(3):
         state, _ = merge(state, r[f"batch_{i}"], jnp.ones(len(r[f"batch_{i}"]), bool))
         std = jnp.sqrt(state.variance)
-        result |= {f"mean_{i}": state.mean, f"var_{i}": state.variance, f"std_{i}": std, f"count_{i}": to_int(state.count)}
+        result |= {
+            f"mean_{i}": state.mean,
+            f"var_{i}": state.variance,
+            f"std_{i}": std,
+            f"count_{i}": to_int(state.count),
+        }
     return result | {"outputs": normalize(state, r["inputs"])}
 
 
@@ -146,7 +151,9 @@ def algorithm_of(record: dict[str, np.ndarray], optimizer: str, schedule: str) -
             use_clipped_value_loss=bool(record["use_clipped_value_loss"]),
             **{name: float(record[name]) for name in FLOAT_SETTINGS},
         ),
-        actor=MLPConfig(hidden_dims=(16, 12), distribution_cfg=GaussianDistributionConfig(init_std=0.8, std_type="log")),
+        actor=MLPConfig(
+            hidden_dims=(16, 12), distribution_cfg=GaussianDistributionConfig(init_std=0.8, std_type="log")
+        ),
         critic=MLPConfig(hidden_dims=(16, 12)),
     )
     ppo = GoldenPPO.from_config(config, record["actions"].shape[-1])

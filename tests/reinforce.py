@@ -14,28 +14,23 @@ from rlbotics_jax.config import ConfigBase
 from rlbotics_jax.distributions import GaussianDistribution
 from rlbotics_jax.models import Model, make_model
 from rlbotics_jax.optimizers import make_optimizer
-from rlbotics_jax.registry import ALGORITHMS, DISTRIBUTIONS
+from rlbotics_jax.registry import DISTRIBUTIONS
 
 
 @dataclasses.dataclass(frozen=True)
 class ReinforceConfig(ConfigBase):
-    """The settings of REINFORCE."""
-
     class_name: str | type = "reinforce:Reinforce"
     learning_rate: float = 0.01
     gamma: float = 0.99
 
     def validate(self):
         super().validate()
-        self.check_class_name(ALGORITHMS)
         self.check_positive("learning_rate")
         self.check_range("gamma", 0.0, 1.0)
 
 
 @struct.dataclass
 class ReinforceState:
-    """What REINFORCE learns."""
-
     parameters: dict[str, Any]
     optimizer: Any
     hyperparameters: dict[str, Any]
@@ -68,8 +63,8 @@ class Reinforce:
         return ()
 
     def act(self, state, observations, memory, key):
-        outputs = self.actor.apply(state.parameters["network"], None, observations)
-        latent = self.distribution.sample(state.parameters["distribution"], outputs, key)
+        mean = self.actor.apply(state.parameters["network"], None, observations)
+        latent = self.distribution.sample(state.parameters["distribution"], mean, key)
         return self.distribution.action(latent), memory, {"observations": observations, "latent": latent}
 
     def process_env_step(self, state, memory, record, timestep, key):
@@ -78,12 +73,10 @@ class Reinforce:
 
     def update(self, state, rollout, first_memory, last_observations, last_memory, key):
         def backward(following, step):
-            reward, done = step
-            to_go = reward + state.hyperparameters["gamma"] * jnp.where(done, 0.0, following)
+            to_go = step["rewards"] + state.hyperparameters["gamma"] * jnp.where(step["done"], 0.0, following)
             return to_go, to_go
 
-        steps = (rollout["rewards"], rollout["done"])
-        _, to_go = jax.lax.scan(backward, jnp.zeros_like(rollout["rewards"][0]), steps, reverse=True)
+        _, to_go = jax.lax.scan(backward, jnp.zeros_like(rollout["rewards"][0]), rollout, reverse=True)
         baseline = weighted_mean(to_go, rollout["weights"], self.axis_name)
 
         def loss(parameters):
@@ -93,8 +86,8 @@ class Reinforce:
 
         value, gradients = pmean(jax.value_and_grad(loss)(state.parameters), self.axis_name)
         direction, optimizer = make_optimizer("adam").update(gradients, state.optimizer)
-        rate = state.hyperparameters["learning_rate"]
-        parameters = jax.tree.map(lambda parameter, d: parameter - rate * d, state.parameters, direction)
+        step = jax.tree.map(lambda d: state.hyperparameters["learning_rate"] * d, direction)
+        parameters = jax.tree.map(jnp.subtract, state.parameters, step)
         constrained = self.distribution.constrain(parameters["distribution"], state.parameters["distribution"])
         state = state.replace(parameters={**parameters, "distribution": constrained}, optimizer=optimizer)
         return state, {"policy_gradient": value, "Diagnostics/return_to_go": baseline}

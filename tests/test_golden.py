@@ -78,7 +78,8 @@ def test_float64(tmp_path):
 
 def test_replays_cover_what_the_files_record():
     """Every recorded figure is either an input of the replay or compared; none is forgotten."""
-    inputs = {"actor", "critic"} | {f"{net}_{part}_{i}" for net in ("actor", "critic") for part in ("kernel", "bias") for i in range(3)}
+    layers = [f"{part}_{i}" for part in ("kernel", "bias") for i in range(3)]
+    inputs = {f"{network}_{layer}" for network in ("actor", "critic") for layer in layers}
     inputs |= {"actor_log_std", "learning_rate", "desired_kl", "clip_param", "value_loss_coef", "entropy_coef"}
     inputs |= {"max_grad_norm", "gamma", "lam", "use_clipped_value_loss", "num_learning_epochs", "num_mini_batches"}
     inputs |= {"actor_observations", "critic_observations", "last_actor_observations", "last_critic_observations"}

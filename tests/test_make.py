@@ -121,4 +121,6 @@ def test_a_module_that_cannot_be_imported_is_named():
 def test_a_framework_without_a_bridge_is_refused(framework):
     error = refused(framework=framework, id="CartpoleBalance")
     assert error.path == "env.framework"
-    assert error.problem.startswith(f"{framework!r} is read but its bridge is not built in this version; allowed: 'mjx'")
+    assert error.problem.startswith(
+        f"{framework!r} is read but its bridge is not built in this version; allowed: 'mjx'"
+    )

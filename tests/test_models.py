@@ -88,7 +88,10 @@ def test_equal_widths_do_not_share_an_input():
     """Actor and critic groups of the same width: the critic must still read its own."""
     ppo, hyperparameters = make_ppo(groups={"actor": ("position",), "critic": ("privileged",)})
     state = ppo.init(jax.random.key(0), OBSERVATIONS, hyperparameters)
-    act = lambda observations: ppo.act(state, observations, (), jax.random.key(1))[2]  # noqa: E731
+
+    def act(observations):
+        return ppo.act(state, observations, (), jax.random.key(1))[2]
+
     before = act(OBSERVATIONS)
     other_privileged = act(OBSERVATIONS | {"privileged": OBSERVATIONS["privileged"] + 1.0})
     other_position = act(OBSERVATIONS | {"position": OBSERVATIONS["position"] + 1.0})

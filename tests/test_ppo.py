@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import ClassVar
 
@@ -35,9 +36,7 @@ class RatioPPO(PPO):
 
     def loss(self, parameters, state, old_distribution, batch):
         total, metrics = super().loss(parameters, state, old_distribution, batch)
-        outputs = self.actor.apply(
-            parameters["actor"]["network"], state.normalizers["actor"], batch.act.observations
-        )
+        outputs = self.actor.apply(parameters["actor"]["network"], state.normalizers["actor"], batch.act.observations)
         log_prob = self.distribution.log_prob(parameters["actor"]["distribution"], outputs, batch.act.latent)
         ratio = jnp.exp(log_prob - batch.act.log_prob)
         return total, {**metrics, "Diagnostics/max_ratio": jnp.max(jnp.abs(ratio - 1.0))}
@@ -298,6 +297,45 @@ class TestGuard:
         assert_trees_equal((after.parameters, after.optimizer), (warm.parameters, warm.optimizer))
 
 
+class TestDevices:
+    """Two devices with half of the rows each, as vmap over the axis name."""
+
+    def halves(self, **settings):
+        ppo, state, rollout, last = case(optimizer="sgd", schedule="fixed", learning_rate=1e-2, **settings)
+        batch = one_batch(ppo, state, rollout, last)
+        # The devices hold different numbers of valid rows, so that a mean of means would be wrong.
+        batch = batch.replace(weights=batch.weights.at[: T * N // 4].set(0.0))
+        split = jax.tree.map(lambda leaf: leaf.reshape(2, -1, *leaf.shape[1:]), batch)
+        sharded = dataclasses.replace(ppo, axis_name="devices")
+        old = state.parameters["actor"]["distribution"]
+
+        def on_one(batch):
+            return sharded._mini_batch_step(state, old, batch, TRUE)
+
+        return ppo, state, batch, split, jax.jit(jax.vmap(on_one, axis_name="devices"))
+
+    @pytest.mark.parametrize("per_mini_batch", [False, True])
+    def test_take_the_step_that_one_device_takes(self, per_mini_batch):
+        ppo, state, batch, split, step = self.halves(normalize_advantage_per_mini_batch=per_mini_batch)
+        expected, expected_metrics = step_function(ppo, state)(state, batch)
+        after, metrics = step(split)
+        for device in (0, 1):
+            for result, one in ((after.parameters, expected.parameters), (metrics, expected_metrics)):
+                jax.tree.map(
+                    lambda r, e, i=device: np.testing.assert_allclose(r[i], e, rtol=1e-5, atol=1e-6), result, one
+                )
+
+    def test_reject_together(self, allow_nans):
+        """The gradient of one device is not finite; both keep their parameters."""
+        _, state, _, split, step = self.halves()
+        act = split.act.replace(log_prob=split.act.log_prob.at[1, 0].set(-200.0))
+        after, metrics = step(split.replace(act=act, advantages=split.advantages.at[1, 0].set(1.0)))
+        np.testing.assert_array_equal(metrics["applied"], [0.0, 0.0])
+        np.testing.assert_array_equal(after.rejected_updates, [1, 1])
+        for device in (0, 1):
+            assert_trees_equal(jax.tree.map(lambda leaf, i=device: leaf[i], after.parameters), state.parameters)
+
+
 class TestStandardDeviation:
     """Zero advantages leave the entropy bonus alone to push: a coefficient of 1 up, of -1 down."""
 
@@ -306,7 +344,10 @@ class TestStandardDeviation:
     def pushed(self, std_type, init_std, **settings):
         distribution = {"std_type": std_type, "init_std": init_std, "std_range": (self.LOW, self.HIGH)}
         ppo, state, rollout, last = case(
-            schedule="fixed", learning_rate=1e-2, distribution=distribution | settings.pop("distribution", {}), **settings
+            schedule="fixed",
+            learning_rate=1e-2,
+            distribution=distribution | settings.pop("distribution", {}),
+            **settings,
         )
         batch = one_batch(ppo, state, rollout, last)
         batch, step = batch.replace(advantages=jnp.zeros_like(batch.advantages)), step_function(ppo, state)
@@ -454,7 +495,16 @@ class TestFinalValues:
         observations = {name: leaf[0] for name, leaf in random_observations(0).items()}
         _, _, record = ppo.act(state, observations, (), jax.random.key(0))
         none = jnp.zeros(N, bool)
-        step = Timestep(observations, jnp.ones(N), none, truncated, ~none, final, {})
+        step = Timestep(
+            observations=observations,
+            rewards=jnp.ones(N),
+            terminated=none,
+            truncated=truncated,
+            valid=~none,
+            final_observations=final,
+            log={},
+            non_finite={},
+        )
         return record, ppo.process_env_step(state, (), record, step, jax.random.key(1))[1]
 
     def test_are_the_values_of_the_final_observations(self):

@@ -16,7 +16,10 @@ jit_gae = jax.jit(gae)
 
 def advantages(rewards, values, last_values, final_values, terminated, truncated, gamma, lam, valid=None):
     """The advantages that PPO computes, from numpy arrays."""
-    to_float = lambda array: jnp.asarray(array, jnp.float32)  # noqa: E731
+
+    def to_float(array):
+        return jnp.asarray(array, jnp.float32)
+
     values, terminated, truncated = to_float(values), jnp.asarray(terminated), jnp.asarray(truncated)
     following = next_values(values, to_float(last_values), to_float(final_values), truncated)
     valid = None if valid is None else jnp.asarray(valid)

@@ -57,6 +57,10 @@ class Fragile(Walk):
             reward=broken(REWARD, state.reward, jnp.inf),
         )
 
+
+class Watched(Fragile):
+    """Names its physics."""
+
     def physics(self, state):
         return state.data
 
@@ -212,7 +216,7 @@ BROKEN_ENV, BROKEN_STEP = 2, 3
 
 def broken_and_whole(where, **settings):
     """Returns a run in which one environment breaks once, and the run without."""
-    environment = vectorize(Fragile(**settings), NUM_ENVS)
+    environment = vectorize(Watched(**settings), NUM_ENVS)
     actions = still(6)
     whole = run(environment, actions)
     actions[BROKEN_STEP, BROKEN_ENV, 0] = where
@@ -243,6 +247,18 @@ def test_the_other_environments_do_not_notice(allow_nans, where):
     assert_bit_equal(*(jax.tree.map(lambda leaf: leaf[:BROKEN_STEP], tree) for tree in (broken, whole)))
 
 
+@pytest.mark.parametrize(
+    ("where", "source"), [(OBSERVATION, "observations.observation"), (REWARD, "reward"), (PHYSICS, "physics")]
+)
+def test_what_was_not_finite_is_reported(allow_nans, where, source):
+    (_, _, timesteps), _ = broken_and_whole(where)
+    assert set(timesteps.non_finite) == {"observations.observation", "observations.taken", "reward", "physics"}
+    for name, rows in timesteps.non_finite.items():
+        np.testing.assert_array_equal(
+            np.argwhere(rows), [[BROKEN_STEP, BROKEN_ENV]] if name == source else np.empty((0, 2))
+        )
+
+
 def test_breaking_at_the_time_limit_is_terminated_and_not_truncated(allow_nans):
     (_, _, timesteps), _ = broken_and_whole(REWARD, episode_length=BROKEN_STEP + 1)
     np.testing.assert_array_equal(timesteps.terminated[BROKEN_STEP], np.arange(NUM_ENVS) == BROKEN_ENV)
@@ -250,19 +266,17 @@ def test_breaking_at_the_time_limit_is_terminated_and_not_truncated(allow_nans):
 
 
 def test_a_non_finite_state_needs_no_physics_hook_where_observations_show_it(allow_nans):
-    class WithoutHook(Fragile):
-        physics = None
-
     actions = still(2)
     actions[0, 0, 0], actions[0, 1, 0] = OBSERVATION, PHYSICS
-    _, _, timesteps = run(vectorize(WithoutHook(), NUM_ENVS), actions)
+    _, _, timesteps = run(vectorize(Fragile(), NUM_ENVS), actions)
+    assert "physics" not in timesteps.non_finite
     np.testing.assert_array_equal(timesteps.valid[0], [False, True, True, True, True, True])
     # The hidden NaN shows in the observations one step later.
     np.testing.assert_array_equal(timesteps.valid[1], [True, False, True, True, True, True])
 
 
 def test_under_full_reset_too_a_broken_environment_restarts_alone(allow_nans):
-    environment = vectorize(Fragile(episode_length=10), NUM_ENVS, full_reset=True)
+    environment = vectorize(Watched(episode_length=10), NUM_ENVS, full_reset=True)
     actions = still(2)
     actions[0, BROKEN_ENV, 0] = PHYSICS
     first, states, _ = run(environment, actions)

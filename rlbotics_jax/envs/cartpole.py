@@ -56,6 +56,7 @@ class CartpoleSwingup(MjxEnvironment):
     """
 
     xml: ClassVar[str] = CARTPOLE_XML
+    forward_at_reset: ClassVar[bool] = False
 
     def initial_state(self, key: Array) -> tuple[Float[Array, "2"], Float[Array, "2"]]:
         """Cart within 0.1 m of the middle, pole hanging within 0.1 rad, nearly at rest."""

@@ -87,8 +87,9 @@ class VectorizedEnvironment:
         physical = self.action_mapping(actions)
         with third_party():
             stepped = jax.vmap(self.environment.step)(state.current, physical)
-            physics = jax.vmap(self._physics)(stepped)
-        valid = _rows_finite((stepped.observations, stepped.reward, physics))
+            watched = jax.vmap(self._watched)(stepped)
+        non_finite = {source: ~_rows_finite(tree) for source, tree in watched.items()}
+        valid = ~jnp.any(jnp.stack(list(non_finite.values())), axis=0)
         episode_step = state.episode_step + 1
         terminated = stepped.terminated.astype(bool) | ~valid
         truncated = (episode_step >= self.environment.episode_length) & ~terminated
@@ -104,6 +105,7 @@ class VectorizedEnvironment:
             valid=valid,
             final_observations=_cleaned(valid, stepped.observations),
             log=_cleaned(valid, stepped.metrics),
+            non_finite=non_finite,
         )
         episode_step = jnp.where(done, 0, episode_step)
         return state.replace(current=current, episode_step=episode_step, key=key), timestep
@@ -120,10 +122,13 @@ class VectorizedEnvironment:
         restart = jax.lax.cond(jnp.any(done), lambda: self._reset_all(keys[:, 1]), lambda: state.initial)
         return restart, keys[:, 0]
 
-    def _physics(self, state: PyTree) -> PyTree:
-        """Returns what must stay finite besides observations and reward: the environment's `physics(state)`, if any."""
-        physics = getattr(self.environment, "physics", None)
-        return () if physics is None else physics(state)
+    def _watched(self, state: PyTree) -> dict[str, PyTree]:
+        """Returns what must stay finite, by its name in reports; an environment's `physics(state)` is optional."""
+        watched = {f"observations.{group}": leaf for group, leaf in state.observations.items()}
+        watched["reward"] = state.reward
+        if hasattr(self.environment, "physics"):
+            watched["physics"] = self.environment.physics(state)
+        return watched
 
 
 def vectorize(
