@@ -106,7 +106,10 @@ def measure(task: str, variant: str, seed: int) -> dict[str, list[float] | float
     history = train(variant_config(task, variant, seed)).history
     returns = history["Episodes/mean_reward"]
     at = [returns[math.ceil(fraction * len(returns)) - 1] for fraction in FRACTIONS]
-    return {"returns": [float(value) for value in at], "seconds": float(history["wall_time"][-1] - history["wall_time"][0])}
+    return {
+        "returns": [float(value) for value in at],
+        "seconds": float(history["wall_time"][-1] - history["wall_time"][0]),
+    }
 
 
 def main() -> None:
@@ -134,7 +137,9 @@ def print_table(task: str, figures: dict[str, list[dict]]) -> None:
     """Prints, for each variant, the mean over seeds at each fraction, the worst seed at the end, and seconds."""
     environment_steps = load_config(task).env.num_envs * load_config(task).runner.num_steps_per_env * ITERATIONS[task]
     head = "".join(f"{fraction * environment_steps / 1e6:>8.2f}M" for fraction in FRACTIONS)
-    print(f"\n{task}: mean return of {len(next(iter(figures.values())))} seeds at environment steps\n{'':38}{head}   worst       s")
+    print(
+        f"\n{task}: mean return of {len(next(iter(figures.values())))} seeds at environment steps\n{'':38}{head}   worst       s"
+    )
     for variant, runs in figures.items():
         returns = np.array([run["returns"] for run in runs])
         means = "".join(f"{value:>9.1f}" for value in returns.mean(axis=0))

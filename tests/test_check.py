@@ -92,16 +92,30 @@ def test_a_missing_member_is_named(member):
     )
 
 
-@pytest.mark.parametrize("length", [0, -5, 2.5, None])
-def test_the_episode_length_must_be_a_positive_integer(length):
-    expected = f"Good.episode_length is {length!r}; allowed: a positive integer."
-    assert sentence(Good(episode_length=length)) == expected
+@pytest.mark.parametrize("member", ["episode_length", "num_actions"])
+@pytest.mark.parametrize("value", [0, -5, 2.5, 2.0, None, True])
+def test_sizes_must_be_positive_integers(member, value):
+    assert sentence(Good(**{member: value})) == f"Good.{member} is {value!r}; allowed: a positive integer."
 
 
-@pytest.mark.parametrize("bound", ["action_low", "action_high"])
-def test_bounds_must_have_an_entry_for_each_action(bound):
-    expected = f"Good.{bound} has 3 entries; allowed: None or num_actions = 2."
-    assert sentence(Good(**{bound: (0.0, 0.0, 0.0)})) == expected
+@pytest.mark.parametrize("dt", [0.0, -0.1, None, float("nan")])
+def test_dt_must_be_positive(dt):
+    assert sentence(Good(dt=dt)) == f"Good.dt is {dt!r}; allowed: the seconds between two actions, above 0."
+
+
+@pytest.mark.parametrize(("low", "shape"), [((0.0, 0.0, 0.0), "(3,)"), (0.5, "()")])
+def test_bounds_must_have_an_entry_for_each_action(low, shape):
+    expected = f"Good.action_low has shape {shape}; allowed: None or num_actions = 2 numbers."
+    assert sentence(Good(action_low=low, action_high=(1.0, 1.0))) == expected
+
+
+def test_bounds_come_in_pairs_and_in_order():
+    one = "Good: only one of action_low and action_high is given; give both, or None for both."
+    assert sentence(Good(action_low=(0.0, 0.0), action_high=None)) == one
+    for low, high in (((0.0, 2.0), (1.0, 1.0)), ((0.0, float("nan")), (1.0, 1.0)), ((1.0, 0.0), (1.0, 1.0))):
+        assert sentence(Good(action_low=low, action_high=high)) == (
+            f"Good: action_low {low!r} must be below action_high {high!r} in every dimension."
+        )
 
 
 def test_an_environment_that_cannot_be_hashed_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,22 @@ def run_example(name, *arguments):
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def test_the_notebook_runs(tmp_path):
+    """Cell by cell, as a notebook would; `python` runs the code of all cells in one namespace."""
+    notebook = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    source = "\n".join(cells).replace("num_learning_iterations=120", "num_learning_iterations=3")
+    assert source.count("num_learning_iterations=3") == 2
+    result = subprocess.run(
+        [sys.executable, "-c", source.replace("num_learning_iterations=30", "num_learning_iterations=2")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Policy('" in result.stdout and "deterministic return:" in result.stdout
 
 
 def test_every_example_is_tested():

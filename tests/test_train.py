@@ -213,9 +213,7 @@ class InfiniteReward(Toy):
 
 
 def test_non_finite_environments_are_left_out_or_end_the_run():
-    with pytest.warns(
-        UserWarning, match=r"Iteration 1: 16 steps.*observations.observation.*environments: 15"
-    ):
+    with pytest.warns(UserWarning, match=r"Iteration 1: 16 steps.*observations.observation.*environments: 15"):
         result = train(goal_config(), NanObservation())
     assert result.history["Diagnostics/invalid_steps"].sum() > 0
     assert np.isfinite(result.history["Loss/value"]).all()

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import PyTree
 
 from rlbotics_jax.envs.base import Environment, third_party
@@ -23,15 +24,13 @@ def check_environment(environment: Environment) -> None:
     for member in ("num_actions", "action_low", "action_high", "episode_length", "dt", "reset", "step"):
         if not hasattr(environment, member):
             raise ValueError(f"{name} has no {member}; an environment needs it (see rlbotics_jax.envs.Environment).")
-    if not (isinstance(environment.episode_length, int) and environment.episode_length > 0):
-        raise ValueError(f"{name}.episode_length is {environment.episode_length!r}; allowed: a positive integer.")
-    for bound in ("action_low", "action_high"):
-        values = getattr(environment, bound)
-        if values is not None and len(values) != environment.num_actions:
-            raise ValueError(
-                f"{name}.{bound} has {len(values)} entries; allowed: None or num_actions = {environment.num_actions}."
-            )
-
+    for member in ("num_actions", "episode_length"):
+        value = getattr(environment, member)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name}.{member} is {value!r}; allowed: a positive integer.")
+    if not isinstance(environment.dt, float | int) or not environment.dt > 0:
+        raise ValueError(f"{name}.dt is {environment.dt!r}; allowed: the seconds between two actions, above 0.")
+    _check_bounds(name, environment)
     try:
         hash(environment)
     except TypeError:
@@ -45,6 +44,22 @@ def check_environment(environment: Environment) -> None:
         action = jax.ShapeDtypeStruct((environment.num_actions,), jnp.float32)
         second = jax.eval_shape(environment.step, first, action)
     _compare(name, first, second)
+
+
+def _check_bounds(name: str, environment: Environment) -> None:
+    """Raises where the action bounds are not both None, or two sequences of num_actions numbers, low < high."""
+    low, high = environment.action_low, environment.action_high
+    if (low is None) != (high is None):
+        raise ValueError(f"{name}: only one of action_low and action_high is given; give both, or None for both.")
+    for bound in ("action_low", "action_high"):
+        values = getattr(environment, bound)
+        if values is not None and np.shape(values) != (environment.num_actions,):
+            raise ValueError(
+                f"{name}.{bound} has shape {np.shape(values)}; allowed: None or "
+                f"num_actions = {environment.num_actions} numbers."
+            )
+    if low is not None and not (np.asarray(low) < np.asarray(high)).all():
+        raise ValueError(f"{name}: action_low {low!r} must be below action_high {high!r} in every dimension.")
 
 
 def _check_fields(name: str, state: Any) -> None:

@@ -126,8 +126,8 @@ class VectorizedEnvironment:
         """Returns what must stay finite, by its name in reports; an environment's `physics(state)` is optional."""
         watched = {f"observations.{group}": leaf for group, leaf in state.observations.items()}
         watched["reward"] = state.reward
-        if hasattr(self.environment, "physics"):
-            watched["physics"] = self.environment.physics(state)
+        if (physics := getattr(self.environment, "physics", None)) is not None:
+            watched["physics"] = physics(state)
         return watched
 
 
