@@ -37,33 +37,43 @@ def resolve_config(config: Any) -> Config:
     return config
 
 
-def build_environment(config: Config, env: Any) -> VectorizedEnvironment:
-    """Returns the vectorised environment: `env` if given, else the one that `config.env` names. It is checked first.
+def build_environment(config: Config, env: Any) -> tuple[Config, VectorizedEnvironment]:
+    """Returns the vectorised environment, checked: `env` if given, else the one that `config.env` names.
+
+    The config comes back too: where `env` is vectorised already, its settings are what a run must record.
 
     Raises:
         ConfigError: an unknown task, or keyword arguments that do not fit.
         ValueError: an environment that breaks the protocol, with the leaf that is wrong.
     """
-    if isinstance(env, VectorizedEnvironment):
-        check_environment(env.environment)
-        return env
     environment = make_environment(config.env) if env is None else env
-    check_environment(environment)
-    return vectorize(
-        environment,
-        config.env.num_envs,
-        clip_actions=config.env.clip_actions,
-        init_at_random_ep_len=config.env.init_at_random_ep_len,
-        full_reset=config.env.full_reset,
-    )
+    if isinstance(environment, VectorizedEnvironment):
+        vectorized = environment
+        section = config.env.replace(
+            num_envs=vectorized.num_envs,
+            clip_actions=vectorized.action_mapping.clip,
+            init_at_random_ep_len=vectorized.init_at_random_ep_len,
+            full_reset=vectorized.full_reset,
+        )
+        config = config.replace(env=section)
+    else:
+        vectorized = vectorize(
+            environment,
+            config.env.num_envs,
+            clip_actions=config.env.clip_actions,
+            init_at_random_ep_len=config.env.init_at_random_ep_len,
+            full_reset=config.env.full_reset,
+        )
+    check_environment(vectorized.environment)
+    return config, vectorized
 
 
 def build_algorithm(config: Config, environment: VectorizedEnvironment) -> tuple[Algorithm, EnvironmentSpec]:
     """Returns the algorithm for an environment, and the environment's spec.
 
     Raises:
-        ConfigError: an observation group that the environment does not give, more mini-batches than samples, or a
-            feature that is not built in this version.
+        ConfigError: an observation group that the environment does not give, or a feature that is not built in this
+            version.
     """
     spec, runner = environment_spec(environment.environment), config.runner
     for name, groups in runner.obs_groups.items():
@@ -73,12 +83,6 @@ def build_algorithm(config: Config, environment: VectorizedEnvironment) -> tuple
                     f"runner.obs_groups.{name}[{i}]",
                     f"the environment gives no group {group!r}; allowed are {', '.join(spec.observation_sizes)}",
                 )
-    num_samples = environment.num_envs * runner.num_steps_per_env
-    if getattr(runner.algorithm, "num_mini_batches", 1) > num_samples:
-        raise ConfigError(
-            "runner.algorithm.num_mini_batches",
-            f"must not exceed the {num_samples} samples of one iteration, got {runner.algorithm.num_mini_batches}",
-        )
     try:
         return make_algorithm(runner, environment.environment.num_actions), spec
     except ConfigError:

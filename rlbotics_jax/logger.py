@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +55,8 @@ class RunLog:
             warnings.warn(text, stacklevel=2)
         self._warned = True
 
-    def block(self, block: Block) -> Iterator[tuple[int, dict[str, float]]]:
-        """Records a block's iterations and yields each with all its metrics, speed and time included."""
+    def block(self, block: Block) -> list[tuple[int, dict[str, float]]]:
+        """Records a block's iterations and returns each with all its metrics, speed and time included."""
         count = len(block.iterations)
         compiled = block.iterations[0][0] == self._first + 1
         if compiled:
@@ -75,8 +74,8 @@ class RunLog:
             self._write(iteration, metrics)
             if self._print_every and (iteration % self._print_every == 0 or iteration == self._last):
                 self.message(self._line(iteration, metrics))
-            yield iteration, metrics
         self.seconds += block.seconds
+        return block.iterations
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the history, one array a metric."""

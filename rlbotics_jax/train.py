@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -44,7 +45,7 @@ class TrainResult:
         history: one array a metric, one entry an iteration: `iteration`, `env_steps`, `wall_time` (s, interpolated
             inside a block of iterations), and the scalars under their logged names, such as `Episodes/mean_reward`.
             NaN where there was nothing to report.
-        run_directory: where the run was written, or None.
+        run_directory: where the run was written; None where nothing was to be written, or nothing was trained.
         policy: the best policy, or the last where too few episodes ended to name one (or `save_best` is false).
         interrupted: whether the run was stopped by Ctrl-C or SIGTERM.
         best_score: mean return of the best policy, or None.
@@ -99,7 +100,7 @@ def _train(
     runner, logger = config.runner, config.runner.logger
     if logger.log_video:
         warnings.warn("runner.logger.log_video: this version writes no videos; training goes on without.", stacklevel=3)
-    environment = build_environment(config, env)
+    config, environment = build_environment(config, env)
     algorithm, spec = build_algorithm(config, environment)
     resume = logger.resume if state is None else None
     checkpoint = None if resume is None else find_checkpoint(resume, logger.log_dir)
@@ -109,6 +110,8 @@ def _train(
     print_every = logger.log_interval if logger.enabled and runner.verbose else 0
     log = RunLog(run, logger.log_metrics, print_every)
     checkpoints = None if run is None else Checkpoints(run, logger.keep_last_n)
+    begun = stopped = False
+    failure: Exception | None = None
     try:
         log.message(
             f"Compiling for {jax.config.jax_default_device}: {config.env.id}, {environment.num_envs} environments."
@@ -116,8 +119,6 @@ def _train(
         state, seconds = initial_state(config, program, state, checkpoint)
         first = int(state.shared.iteration)
         log.begin(first, first + runner.num_learning_iterations, seconds)
-        failure: Exception | None = None
-        stopped = False
         blocks = run_blocks(
             program.block,
             state,
@@ -127,6 +128,7 @@ def _train(
             lambda: stopped or failure is not None or interrupted(),
         )
         for block in blocks:
+            begun = True
             try:
                 stopped |= _report(block, config, log, callback)
             except Exception as error:  # a failing callback too: what was learned is saved before it is raised
@@ -139,6 +141,9 @@ def _train(
         log.close()
         if checkpoints is not None:
             checkpoints.close()
+        if run is not None and not begun:  # nothing was trained, so there is nothing to find in it
+            shutil.rmtree(run)
+            run = None
     if failure is not None:
         raise failure
 
@@ -161,7 +166,7 @@ def _report(block: Block, config: Config, log: RunLog, callback: Callback | None
     stopped = False
     for iteration, metrics in log.block(block):
         if callback is not None:
-            stopped |= callback(iteration, metrics) is True
+            stopped |= bool(callback(iteration, metrics))
         rejected = metrics.get("Diagnostics/consecutive_rejected_updates", 0)
         limit = getattr(config.runner.algorithm, "max_rejected_updates", math.inf)
         if rejected >= limit:

@@ -21,6 +21,8 @@ from rlbotics_jax import train
 from rlbotics_jax.build import build_algorithm, build_environment
 from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.config import ConfigError, load_config
+from rlbotics_jax.envs import vectorize
+from rlbotics_jax.evaluation import evaluate
 from rlbotics_jax.program import make_program
 from rlbotics_jax.train import TrainingError
 
@@ -75,17 +77,22 @@ def test_nothing_is_written_or_printed_where_nothing_is_asked_for(tmp_path, caps
     assert capsys.readouterr().out == ""
 
 
-def test_policies_agree_with_a_numpy_forward_pass(tmp_path):
-    """The compiled policy, the exported file and numpy compute the same actions: no compiler fault in between."""
-    result = train(logged(tmp_path), ActionReward(action_low=(-3.0,), action_high=(5.0,)))
-    parameters = raw(result.policy.parameters)
-    layers = parameters["actor"]["network"]["params"]
-    statistics = parameters["normalizer"]
-    observations = np.random.default_rng(0).standard_normal((7, 2)).astype(np.float32)
-    x = (observations - statistics.mean) / (np.sqrt(statistics.variance) + 1e-2)
+def forward(policy, observations):
+    """The actor in numpy: normaliser and three dense layers with ELU between them."""
+    parameters = raw(policy.parameters)
+    layers, statistics = parameters["actor"]["network"]["params"], parameters["normalizer"]
+    x = (np.asarray(observations) - statistics.mean) / (np.sqrt(statistics.variance) + 1e-2)
     for name in ("Dense_0", "Dense_1", "Dense_2"):
         x = x @ layers[name]["kernel"] + layers[name]["bias"]
         x = x if name == "Dense_2" else np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    return x
+
+
+def test_policies_agree_with_a_numpy_forward_pass(tmp_path):
+    """The compiled policy, the exported file and numpy compute the same actions: no compiler fault in between."""
+    result = train(logged(tmp_path), ActionReward(action_low=(-3.0,), action_high=(5.0,)))
+    observations = np.random.default_rng(0).standard_normal((7, 2)).astype(np.float32)
+    x = forward(result.policy, observations)
     expected = np.clip(x, -1, 1) * 4.0 + 1.0
     np.testing.assert_allclose(result.policy(observations), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(result.policy(observations[0]), expected[0], rtol=1e-4, atol=1e-5)
@@ -185,6 +192,39 @@ def test_an_interrupt_returns_the_result_so_far(number, tmp_path):
     assert (result.run_directory / "policy.onnx").is_file()
 
 
+def test_a_vectorised_environment_is_taken_as_it_is_and_recorded(tmp_path):
+    environment = vectorize(ActionReward(), 8, clip_actions=0.5, full_reset=True)
+    result = train(logged(tmp_path), environment)
+    recorded = load_config(result.run_directory / "config.json").env
+    assert (recorded.num_envs, recorded.clip_actions, recorded.full_reset) == (8, 0.5, True)
+    assert result.history["env_steps"][-1] == 6 * 8 * 4
+    assert np.abs(result.policy(np.full((4, 2), 100.0))).max() <= 0.5
+
+
+class BrokenLater(ActionReward):
+    """It passes the check (a batch of one traces) and fails when the program is traced."""
+
+    def step(self, state, action):
+        if self.episode_length == 9 and isinstance(action, jax.core.Tracer) and "Batch" in type(action).__name__:
+            raise RuntimeError("no batches")
+        return super().step(state, action)
+
+
+def test_a_run_that_never_began_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError, match="no batches"):
+        train(logged(tmp_path), BrokenLater(episode_length=9))
+    assert list((tmp_path / "experiment").iterdir()) == []
+
+
+def test_evaluation_agrees_with_numpy(tmp_path):
+    """One-step episodes whose return is -(action - goal)^2: the compiled evaluation gives what numpy computes."""
+    result = train(goal_config(), ActionReward())
+    returns = evaluate(result.policy, ActionReward(), num_episodes=16)["returns"]
+    expected = {-((forward(result.policy, [[goal, 1.0]])[0, 0] - goal) ** 2) for goal in (-1.0, 1.0)}
+    for value in returns:
+        assert min(abs(value - e) for e in expected) < 1e-4
+
+
 def test_a_failing_callback_loses_nothing(tmp_path):
     def callback(iteration, metrics):
         raise RuntimeError("mine")
@@ -270,7 +310,7 @@ def test_an_unwritable_log_dir_is_named(tmp_path):
 def test_settings_that_are_no_floats_make_a_new_program_and_floats_do_not():
     def program(**overrides):
         config = goal_config(**overrides)
-        environment = build_environment(config, ActionReward())
+        config, environment = build_environment(config, ActionReward())
         return make_program(build_algorithm(config, environment)[0], environment, config.runner.num_steps_per_env)
 
     assert program() is program(runner__algorithm__gamma=0.5, runner__seed=3)
