@@ -35,7 +35,6 @@ class Model:
 
         Raises:
             KeyError: naming the group that the environment does not give.
-            ValueError: where a group is not a vector.
         """
         for group in self.groups:
             if group not in observations:

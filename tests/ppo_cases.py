@@ -13,6 +13,7 @@ from rlbotics_jax.algorithms.ppo import Samples, Transition
 from rlbotics_jax.config import GaussianDistributionConfig, MLPConfig, OnPolicyRunnerConfig, PPOConfig
 
 T, N = 8, 16
+TRUE = jnp.bool_(True)
 GROUPS = {"actor": ("observation",), "critic": ("observation",)}
 
 
@@ -92,3 +93,20 @@ def assert_trees_equal(tree: Any, other: Any) -> None:
 def global_norm(tree: Any) -> float:
     """The Euclidean norm over all leaves."""
     return float(np.sqrt(sum(float(jnp.sum(jnp.square(leaf))) for leaf in jax.tree.leaves(tree))))
+
+
+def case(seed=0, kind=PPO, **settings):
+    """An algorithm, a fresh state and a rollout of it."""
+    ppo, hyperparameters = make_ppo(kind, **settings)
+    state = started(ppo, hyperparameters)
+    return ppo, state, *random_rollout(ppo, state, seed)
+
+
+def with_hyperparameters(state, **values):
+    return state.replace(hyperparameters=state.hyperparameters | {k: jnp.float32(v) for k, v in values.items()})
+
+
+def step_function(ppo, old):
+    """The compiled mini-batch step against the policy of the state `old`."""
+    distribution = old.parameters["actor"]["distribution"]
+    return jax.jit(lambda state, batch, adapt=TRUE: ppo._mini_batch_step(state, distribution, batch, adapt))
