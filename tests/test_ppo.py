@@ -81,6 +81,27 @@ class TestBeforeTheFirstGradient:
         assert int(after.normalizers["actor"].count.low) == 500 + T * N
 
 
+class TestPriming:
+    """The first rollout of a policy that normalises its observations only fills the statistics."""
+
+    @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+    def test_the_first_rollout_teaches_nothing_and_the_second_does(self, optimizer):
+        ppo, state, rollout, last = case(normalized=True, optimizer=optimizer)
+        primed, metrics = updated(ppo, state, rollout, last)
+        for name in ("parameters", "optimizer", "hyperparameters", "rejected_updates"):
+            assert_trees_equal(getattr(primed, name), getattr(state, name))
+        assert int(primed.normalizers["actor"].count.low) == T * N
+        assert float(metrics["Diagnostics/rejected_updates"]) == 0.0 and float(metrics["Loss/value"]) == 0.0
+        learned, metrics = updated(ppo, primed, rollout, last)
+        moved = jax.tree.map(jnp.subtract, learned.parameters, primed.parameters)
+        assert float(global_norm(moved)) > 1e-3 and float(metrics["Loss/value"]) > 0.0
+
+    def test_without_normalisers_every_rollout_teaches(self):
+        ppo, state, rollout, last = case()
+        learned, _ = updated(ppo, state, rollout, last)
+        assert float(global_norm(jax.tree.map(jnp.subtract, learned.parameters, state.parameters))) > 1e-3
+
+
 class TestAdvantages:
     @pytest.mark.parametrize("per_mini_batch", [False, True])
     def test_a_batch_of_one_is_finite(self, per_mini_batch):

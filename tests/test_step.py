@@ -136,7 +136,8 @@ def test_rollout_is_stored_once_as_the_formula_says():
 def test_reconfigure_takes_over_what_changed_and_keeps_what_training_adapted():
     config = small_config()
     init, step = small_step(DelayedReward(), config)
-    state, _ = jit(step)(init(0))
+    step = jit(step)
+    state, _ = step(step(init(0))[0])  # the first rollout only fills the statistics
     adapted = float(state.shared.algorithm.hyperparameters["learning_rate"])
     assert adapted != pytest.approx(1e-3)
     changed = config.runner.algorithm.replace(entropy_coef=0.02)
@@ -170,8 +171,8 @@ def test_update_on_eight_devices_equals_one_device():
     overrides = {**SGD, "runner__algorithm__num_learning_epochs": 1, "runner__algorithm__num_mini_batches": 1}
     config = small_config(env__num_envs=32, **overrides)
     algorithm = make_algorithm(config.runner, 1)
-    init, _ = small_step(ActionReward(), config)
-    state = init(0)
+    init, step = small_step(ActionReward(), config)
+    state, _ = jit(step)(init(0))  # the first rollout only fills the statistics
     vectorized = vectorize(ActionReward(), 32)
     _, rollout = jit(
         lambda s: collect(algorithm, s.shared.algorithm, vectorized, s.per_environment, 8, jax.random.key(1))
@@ -188,6 +189,7 @@ def test_update_on_eight_devices_equals_one_device():
         in_axes=(None, 0, 0),
     )(state.shared.algorithm, split, jax.tree.map(lambda x: jnp.stack(jnp.split(x, 8)), last))
     eight, eight_metrics = jax.tree.map(lambda leaf: leaf[0], many)
+    assert float(one_metrics["Diagnostics/rejected_updates"]) == 0.0 and float(one_metrics["Loss/value"]) > 0.0
     for a, b in zip(jax.tree.leaves(raw(one)), jax.tree.leaves(raw(eight)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
     for name, value in one_metrics.items():
@@ -207,12 +209,13 @@ def test_adam_seeds_under_vmap_collect_the_same_and_see_the_same_gradients():
     """After one iteration Adam amplifies rounding; the first rollout's statistics and losses must agree to 1e-5."""
     config = small_config(runner__algorithm__num_learning_epochs=1, runner__algorithm__num_mini_batches=1)
     init, step = small_step(DelayedReward(), config)
-    states = [init(seed) for seed in range(3)]
+    states = [jit(step)(init(seed))[0] for seed in range(3)]  # the first rollout only fills the statistics
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
     _, together = jit(jax.vmap(step))(stacked)
     step = jit(step)
     for i, state in enumerate(states):
         _, alone = step(state)
+        assert float(alone["Loss/value"]) > 0.0
         for name in ("Loss/surrogate", "Loss/value", "Loss/entropy", "Episodes/mean_reward", "toy/reward"):
             np.testing.assert_allclose(together[name][i], alone[name], rtol=1e-5, atol=1e-5, err_msg=name)
 

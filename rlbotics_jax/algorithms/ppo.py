@@ -144,8 +144,12 @@ class PPO:
         last_memory: tuple[()],
         key: Array,
     ) -> tuple[PPOState, Metrics]:
-        """Runs the epochs of mini-batch steps, each epoch on a fresh permutation, then merges the statistics."""
+        """Runs the epochs of mini-batch steps, each epoch on a fresh permutation, then merges the statistics.
+
+        The first rollout of a policy that normalises its observations only fills the statistics (see `is_primed`).
+        """
         samples, explained_variance = self.samples(state, rollout, last_observations)
+        samples = samples.replace(weights=samples.weights * self.is_primed(state))
         batch_size = samples.weights.shape[0]
         old_distribution = state.parameters["actor"]["distribution"]
         num_mini_batches = self.settings.num_mini_batches
@@ -166,12 +170,12 @@ class PPO:
         epoch_keys = jax.random.split(key, self.settings.num_learning_epochs)
         (state, _), metrics = jax.lax.scan(epoch, (state, jnp.int32(0)), epoch_keys)
 
-        applied = metrics.pop("applied")
+        applied, rejected = metrics.pop("applied"), metrics.pop("rejected")
         metrics = {name: weighted_mean(value, applied, None) for name, value in metrics.items()}
         state, rejected_merges = self._merge_normalizers(state, rollout)
         metrics |= {
             "Diagnostics/explained_variance": explained_variance,
-            "Diagnostics/rejected_updates": jnp.sum(1.0 - applied),
+            "Diagnostics/rejected_updates": jnp.sum(rejected),
             "Diagnostics/consecutive_rejected_updates": state.rejected_updates.astype(jnp.float32),
             "Diagnostics/rejected_normalizer_merges": rejected_merges,
             "Learning/learning_rate": state.hyperparameters["learning_rate"],
@@ -210,6 +214,15 @@ class PPO:
             advantages = self._normalized(advantages, weights)
         samples = Samples(rollout.act, advantages, returns, weights)
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples), explained_variance
+
+    def is_primed(self, state: PPOState) -> Bool[Array, ""]:
+        """Returns whether the observation statistics hold anything yet; True where nothing is normalised.
+
+        What is learned on raw observations is lost when the first statistics rescale them: docs/defaults.md has the
+        figures. So the first rollout, which counts as any other, teaches nothing.
+        """
+        counts = [normalizer.count for normalizer in state.normalizers.values() if normalizer is not None]
+        return jnp.all(jnp.array([(count.low > 0) | (count.high > 0) for count in counts], bool))
 
     def permutation(self, key: Array, batch_size: int) -> Array:
         """Returns the order in which one epoch visits the samples."""
@@ -286,7 +299,9 @@ class PPO:
             learning_rate = jnp.where(adapt, adapted, learning_rate)
 
         # A finite loss can have a gradient that is not (an overflowing ratio), so the gradients decide.
-        accepted = all_finite(gradients) & (pmean(jnp.sum(batch.weights), self.axis_name) > 0)
+        finite = all_finite(gradients)
+        has_rows = pmean(jnp.sum(batch.weights), self.axis_name) > 0
+        accepted = finite & has_rows
         max_norm = hyperparameters["max_grad_norm"]
         gradients = {name: clip_by_global_norm(gradient, max_norm)[0] for name, gradient in gradients.items()}
         optimizer = make_optimizer(self.settings.optimizer)
@@ -303,9 +318,10 @@ class PPO:
             parameters=keep(stepped, parameters),
             optimizer=keep(optimizer_state, state.optimizer),
             hyperparameters={**hyperparameters, "learning_rate": learning_rate},
-            rejected_updates=jnp.where(accepted, 0, state.rejected_updates + 1).astype(jnp.uint32),
+            rejected_updates=jnp.where(finite, state.rejected_updates * ~has_rows, state.rejected_updates + 1),
         )
-        return state, {**metrics, "applied": accepted.astype(learning_rate.dtype)}
+        applied, rejected = (flag.astype(learning_rate.dtype) for flag in (accepted, ~finite))
+        return state, {**metrics, "applied": applied, "rejected": rejected}
 
     def _merge_normalizers(self, state: PPOState, rollout: Transition) -> tuple[PPOState, Float[Array, ""]]:
         """Returns the state with the rollout's raw observations in its statistics, and how many merges were dropped."""
