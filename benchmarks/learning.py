@@ -1,7 +1,7 @@
 """Learning quality over seeds: the return at fixed numbers of steps, for the settings that the YAML files leave open.
 
     python benchmarks/learning.py                      all variants, 5 seeds, prints a table and writes JSON
-    python benchmarks/learning.py --variants default 'std_type log' --seeds 2 --tasks CartpoleBalance
+    python benchmarks/learning.py --variants default --shipped     what a user gets: the shipped configs as they are
 
 Every variant changes one thing of the shipped config. Seeds of all variants are interleaved, so that a machine that
 slows down meanwhile slows all of them. docs/defaults.md holds the figures that chose the defaults.
@@ -20,11 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from rlbotics_jax import PPO, load_config, train
+from rlbotics_jax import PPO, evaluate, load_config, make_environment, train
 from rlbotics_jax.config import Config
 from rlbotics_jax.networks import activate
 
 ITERATIONS = {"CartpoleBalance": 150, "CartpoleSwingup": 300}
+"""Short of what the configs ship, so that slow variants can be told from fast ones."""
+
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -78,7 +80,7 @@ VARIANTS = {
 }
 
 
-def variant_config(task: str, variant: str, seed: int) -> Config:
+def variant_config(task: str, variant: str, seed: int, iterations: int) -> Config:
     """Returns the shipped config of a task with a variant's changes."""
     config = load_config(task)
     runner, changes = config.runner, VARIANTS[variant]
@@ -87,7 +89,7 @@ def variant_config(task: str, variant: str, seed: int) -> Config:
     return config.replace(
         runner=runner.replace(
             seed=seed,
-            num_learning_iterations=ITERATIONS[task],
+            num_learning_iterations=iterations,
             verbose=False,
             logger=runner.logger.replace(log_dir=None),
             algorithm=runner.algorithm.replace(**changes.get("algorithm", {})),
@@ -97,14 +99,18 @@ def variant_config(task: str, variant: str, seed: int) -> Config:
     )
 
 
-def measure(task: str, variant: str, seed: int) -> dict[str, list[float] | float]:
-    """Trains once and returns the mean return at fractions of the run, and its seconds after the first iteration."""
-    history = train(variant_config(task, variant, seed)).history
-    returns = history["Episodes/mean_reward"]
+def measure(task: str, variant: str, seed: int, iterations: int) -> dict[str, list[float] | float]:
+    """Trains once; returns the mean return at fractions of the run, the mean of 20 deterministic episodes of the best
+    policy, and the seconds after the first iteration."""
+    config = variant_config(task, variant, seed, iterations)
+    result = train(config)
+    returns, times = result.history["Episodes/mean_reward"], result.history["wall_time"]
     at = [returns[math.ceil(fraction * len(returns)) - 1] for fraction in FRACTIONS]
+    deterministic = evaluate(result.policy, make_environment(config.env), num_episodes=20)["returns"].mean()
     return {
         "returns": [float(value) for value in at],
-        "seconds": float(history["wall_time"][-1] - history["wall_time"][0]),
+        "deterministic": float(deterministic),
+        "seconds": float(times[-1] - times[0]),
     }
 
 
@@ -114,32 +120,41 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(ITERATIONS), choices=list(ITERATIONS))
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--shipped", action="store_true", help="as many iterations as the shipped config has")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/learning.json"))
     options = parser.parse_args()
 
     figures: dict[str, dict[str, list[dict]]] = {}
     for task in options.tasks:
+        shipped = load_config(task).runner.num_learning_iterations
+        iterations = shipped if options.shipped else ITERATIONS[task]
         figures[task] = {variant: [] for variant in options.variants}
         for seed in range(options.seeds):
             for variant in options.variants:
-                figures[task][variant].append(measure(task, variant, seed))
-        print_table(task, figures[task])
+                figures[task][variant].append(measure(task, variant, seed, iterations))
+        print_table(task, iterations, figures[task])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(figures, indent=1) + "\n")
     print(f"Wrote {options.output}")
 
 
-def print_table(task: str, figures: dict[str, list[dict]]) -> None:
-    """Prints, for each variant, the mean over seeds at each fraction, the worst seed at the end, and seconds."""
-    environment_steps = load_config(task).env.num_envs * load_config(task).runner.num_steps_per_env * ITERATIONS[task]
-    head = "".join(f"{fraction * environment_steps / 1e6:>8.2f}M" for fraction in FRACTIONS)
+def print_table(task: str, iterations: int, figures: dict[str, list[dict]]) -> None:
+    """Prints, for each variant, the mean over seeds at each fraction, the worst seed at the end, the mean and the worst
+    seed of the deterministic policy, and the seconds of one run."""
+    config = load_config(task)
+    steps = config.env.num_envs * config.runner.num_steps_per_env * iterations
+    head = "".join(f"{fraction * steps / 1e6:>8.2f}M" for fraction in FRACTIONS)
     print(f"\n{task}: mean return of {len(next(iter(figures.values())))} seeds at environment steps")
-    print(f"{'':38}{head}   worst       s")
+    print(f"{'':38}{head}   worst  deterministic   worst       s")
     for variant, runs in figures.items():
         returns = np.array([run["returns"] for run in runs])
+        deterministic = [run["deterministic"] for run in runs]
         means = "".join(f"{value:>9.1f}" for value in returns.mean(axis=0))
-        seconds = np.mean([run["seconds"] for run in runs])
-        print(f"{variant:38}{means}{returns[:, -1].min():>8.1f}{seconds:>8.1f}", flush=True)
+        print(
+            f"{variant:38}{means}{returns[:, -1].min():>8.1f}{np.mean(deterministic):>15.1f}{min(deterministic):>8.1f}"
+            f"{np.mean([run['seconds'] for run in runs]):>8.1f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
