@@ -20,12 +20,14 @@ SEEDS = (0, 1, 2)
 
 
 def runs(toy, num_envs=16, num_steps=8, full_reset=False, **settings):
-    """The train step, and one initial state for each seed."""
+    """The train step, and one state for each seed: the initial one, or, where observations are normalised, the one
+    after the first step, which only fills the statistics."""
     settings = {"optimizer": "sgd", "schedule": "fixed", "learning_rate": 1e-2, "num_actions": 1} | settings
     ppo, hyperparameters = make_ppo(**settings)
     init, train_step = make_train_step(ppo, vectorize(toy, num_envs, full_reset=full_reset), num_steps)
-    init = jit(init)
-    return train_step, [init(jax.random.key(seed), hyperparameters) for seed in SEEDS]
+    init, step = jit(init), jit(train_step)
+    states = [init(jax.random.key(seed), hyperparameters) for seed in SEEDS]
+    return train_step, [step(state)[0] for state in states] if settings.get("normalized") else states
 
 
 def numbers(tree):
@@ -92,6 +94,7 @@ def test_jit_equals_no_jit():
         num_mini_batches=2,
     )
     compiled = jit(train_step)(state)
+    assert float(compiled[1]["Loss/value"]) > 0.0
     with jax.disable_jit():
         uncompiled = train_step(state)
     assert_close(compiled, uncompiled)
