@@ -139,6 +139,7 @@ class TestAdvantages:
         ppo, state, rollout, last = case(
             normalized=True, num_learning_epochs=2, normalize_advantage_per_mini_batch=per_mini_batch
         )
+        state, _ = updated(ppo, state, rollout, last)  # fills the statistics, so that the next update learns
         row = (3, 2)
         invalid = rollout.replace(
             valid=rollout.valid.at[row].set(False),
@@ -151,6 +152,7 @@ class TestAdvantages:
         assert_trees_equal(after, expected)
         assert_trees_equal(metrics, expected_metrics)
         assert bool(all_finite(after.parameters)) and float(metrics["Diagnostics/rejected_updates"]) == 0.0
+        assert float(metrics["Loss/value"]) > 0.0
 
     def test_an_invalid_row_weighs_nothing(self):
         """Whatever an invalid row did, the update is the same; a valid one matters."""
