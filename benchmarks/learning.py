@@ -22,12 +22,36 @@ from flax import linen as nn
 
 from rlbotics_jax import PPO, evaluate, load_config, make_environment, train
 from rlbotics_jax.config import Config
+from rlbotics_jax.envs import State
 from rlbotics_jax.networks import activate
 
-ITERATIONS = {"CartpoleBalance": 150, "CartpoleSwingup": 300}
+ITERATIONS = {"MatchGoal": 60, "CartpoleBalance": 150, "CartpoleSwingup": 300}
 """Short of what the configs ship, so that slow variants can be told from fast ones."""
 
 FRACTIONS = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchGoal:
+    """A toy whose optimum is known: a goal in [-1, 1] is observed for eight steps; the reward is 1 - (a - goal)^2, so
+    that the best return is 8."""
+
+    num_actions: int = 1
+    action_low: tuple[float, ...] | None = None
+    action_high: tuple[float, ...] | None = None
+    episode_length: int = 8
+    dt: float = 0.1
+
+    def reset(self, key):
+        goal = jax.random.uniform(key, (1,), minval=-1.0, maxval=1.0)
+        return State(goal, {"observation": goal}, jnp.zeros(()), jnp.zeros((), bool), {})
+
+    def step(self, state, action):
+        return state.replace(reward=1.0 - jnp.sum(jnp.square(action - state.data)))
+
+
+TOYS = {"MatchGoal": MatchGoal}
+"""Trained with CartpoleBalance's config."""
 
 
 class TorchLayers(nn.Module):
@@ -82,7 +106,7 @@ VARIANTS = {
 
 def variant_config(task: str, variant: str, seed: int, iterations: int) -> Config:
     """Returns the shipped config of a task with a variant's changes."""
-    config = load_config(task)
+    config = load_config("CartpoleBalance" if task in TOYS else task)
     runner, changes = config.runner, VARIANTS[variant]
     actor = runner.actor.replace(**changes.get("actor", {}))
     actor = actor.replace(distribution_cfg=actor.distribution_cfg.replace(**changes.get("distribution_cfg", {})))
@@ -103,10 +127,13 @@ def measure(task: str, variant: str, seed: int, iterations: int) -> dict[str, li
     """Trains once; returns the mean return at fractions of the run, the mean of 20 deterministic episodes of the best
     policy, and the seconds after the first iteration."""
     config = variant_config(task, variant, seed, iterations)
-    result = train(config)
+    result = train(config, TOYS[task]() if task in TOYS else None)
+    if result.interrupted:
+        raise KeyboardInterrupt
     returns, times = result.history["Episodes/mean_reward"], result.history["wall_time"]
     at = [returns[math.ceil(fraction * len(returns)) - 1] for fraction in FRACTIONS]
-    deterministic = evaluate(result.policy, make_environment(config.env), num_episodes=20)["returns"].mean()
+    environment = TOYS[task]() if task in TOYS else make_environment(config.env)
+    deterministic = evaluate(result.policy, environment, num_episodes=20)["returns"].mean()
     return {
         "returns": [float(value) for value in at],
         "deterministic": float(deterministic),
@@ -126,8 +153,9 @@ def main() -> None:
 
     figures: dict[str, dict[str, list[dict]]] = {}
     for task in options.tasks:
-        shipped = load_config(task).runner.num_learning_iterations
-        iterations = shipped if options.shipped else ITERATIONS[task]
+        iterations = ITERATIONS[task]
+        if options.shipped and task not in TOYS:
+            iterations = load_config(task).runner.num_learning_iterations
         figures[task] = {variant: [] for variant in options.variants}
         for seed in range(options.seeds):
             for variant in options.variants:
@@ -141,7 +169,7 @@ def main() -> None:
 def print_table(task: str, iterations: int, figures: dict[str, list[dict]]) -> None:
     """Prints, for each variant, the mean over seeds at each fraction, the worst seed at the end, the mean and the worst
     seed of the deterministic policy, and the seconds of one run."""
-    config = load_config(task)
+    config = variant_config(task, "default", 0, iterations)
     steps = config.env.num_envs * config.runner.num_steps_per_env * iterations
     head = "".join(f"{fraction * steps / 1e6:>8.2f}M" for fraction in FRACTIONS)
     print(f"\n{task}: mean return of {len(next(iter(figures.values())))} seeds at environment steps")

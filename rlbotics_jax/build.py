@@ -47,6 +47,7 @@ def build_environment(config: Config, env: Any) -> tuple[Config, VectorizedEnvir
         ValueError: an environment that breaks the protocol, with the leaf that is wrong.
     """
     environment = make_environment(config.env) if env is None else env
+    check_environment(environment.environment if isinstance(environment, VectorizedEnvironment) else environment)
     if isinstance(environment, VectorizedEnvironment):
         vectorized = environment
         section = config.env.replace(
@@ -64,7 +65,6 @@ def build_environment(config: Config, env: Any) -> tuple[Config, VectorizedEnvir
             init_at_random_ep_len=config.env.init_at_random_ep_len,
             full_reset=config.env.full_reset,
         )
-    check_environment(vectorized.environment)
     return config, vectorized
 
 
@@ -103,6 +103,7 @@ def initial_state(
     """
     hyperparameters, seconds = hyperparameters_of(config.runner.algorithm), 0.0
     if state is not None:
+        _check_fits(state, jax.eval_shape(program.init, jax.random.key(0), hyperparameters))
         state = reconfigure(jax.tree.map(jnp.copy, state), hyperparameters)
     elif checkpoint is not None:
         state, seconds = _restored(program, hyperparameters, *checkpoint)
@@ -110,6 +111,22 @@ def initial_state(
         state = program.init(jax.random.key(config.runner.seed), hyperparameters)
     # Committed to its device wherever it comes from: jit compiles once more for a state that is not.
     return jax.device_put(state, jax.config.jax_default_device or jax.devices()[0]), seconds
+
+
+def _check_fits(state: TrainState, like: TrainState) -> None:
+    """Raises where a given state is not one of this config's program, naming the first leaf that differs."""
+    given, wanted = (
+        {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+        for tree in (state, like)
+    )
+    for path in [*wanted, *(path for path in given if path not in wanted)]:
+        shapes = [tree[path].shape if path in tree else "missing" for tree in (given, wanted)]
+        if shapes[0] != shapes[1]:
+            raise ConfigError(
+                "state",
+                f"the state given to train does not fit this config: {path.lstrip('.')} is {shapes[0]}, needed is "
+                f"{shapes[1]} (networks, num_envs, algorithm and task must be the same)",
+            )
 
 
 def _restored(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import sys
 import warnings
@@ -52,7 +53,7 @@ class Train:
     seed: Annotated[str | None, _argument("random seed (runner.seed)", "S")] = None
     resume: Annotated[
         str | None,
-        _argument("continue `last`, `best`, a checkpoint's name or its path; alone it means last", "CHECKPOINT"),
+        _argument("continue `last`, `best`, the name of a run or a path; alone it means last", "CHECKPOINT"),
     ] = None
     no_cache: Annotated[
         bool, tyro.conf.FlagCreatePairsOff, _argument("compile afresh instead of using the cache on disk")
@@ -169,6 +170,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     run saves its state first). An error that this library did not raise on purpose keeps its traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    # A console script has its own folder on the path, not the user's, whose modules a config may name.
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     command = _parse(arguments)
     if isinstance(command, int):
         return command

@@ -32,7 +32,8 @@ def fold_in_device(key: Array, axis_name: str | None) -> Array:
 
 
 def weighted_sum(values: Float[Array, "..."], weights: Float[Array, "..."], axis_name: str | None) -> Float[Array, ""]:
-    """Returns sum_i w_i x_i over all devices. Rows of weight 0 may hold anything, NaN included."""
+    """Returns sum_i w_i x_i over all devices. Rows of weight 0 may hold anything, NaN included: in
+    the value, not in the gradient."""
     return psum(jnp.sum(jnp.where(weights > 0, weights * values, 0.0)), axis_name)
 
 

@@ -23,9 +23,14 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """Runs `num_episodes` episodes side by side.
 
+    Raises:
+        ValueError: fewer than one episode.
+
     Returns:
         `returns`, the undiscounted sums of rewards, and `lengths`, the numbers of steps, each (num_episodes,).
     """
+    if num_episodes < 1:
+        raise ValueError(f"num_episodes is {num_episodes}; allowed: 1 or more.")
     vectorized = vectorize(environment, num_episodes, clip_actions=policy.action_mapping.clip)
     returns, lengths = _episodes(policy.algorithm, vectorized)(policy.parameters, jax.random.key(seed))
     return {"returns": np.asarray(returns), "lengths": np.asarray(lengths)}
@@ -34,10 +39,17 @@ def evaluate(
 def evaluate_run(run: str | Path, num_episodes: int = 20, seed: int = 0) -> dict[str, np.ndarray]:
     """Runs the policy of a run directory in the environment that its config names; see `evaluate`."""
     from rlbotics_jax.envs import make_environment
-    from rlbotics_jax.runs import load_policy, run_config
+    from rlbotics_jax.registry import import_path
+    from rlbotics_jax.runs import load_policy, recorded_environment, run_config
 
-    config = run_config(run)
-    return evaluate(load_policy(run), make_environment(config.env), num_episodes, seed)
+    environment = make_environment(run_config(run).env)
+    trained, named = recorded_environment(run).get("class"), import_path(type(environment))
+    if trained != named:
+        raise ValueError(
+            f"'{run}' trained {trained}, an object given to train, while its config names {named}; call "
+            "rlbotics_jax.evaluate(load_policy(run), environment) with the object."
+        )
+    return evaluate(load_policy(run), environment, num_episodes, seed)
 
 
 @functools.lru_cache(maxsize=8)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,8 @@ _COLUMNS = (
     ("std", "Policy/action_std", ".3f"),
     ("lr", "Learning/learning_rate", ".1e"),
 )
+_OF_UPDATES = ("Loss/surrogate", "Loss/value", "Loss/entropy", "Diagnostics/kl", "Diagnostics/clip_fraction")
+"""Means over the mini-batch updates of an iteration."""
 
 
 class RunLog:
@@ -38,16 +42,19 @@ class RunLog:
         if run is not None and log_metrics:
             from tensorboardX import SummaryWriter
 
-            self._writer = SummaryWriter(str(run))
+            self._writer = self._guarded(lambda: SummaryWriter(str(run)))
 
     def begin(self, first: int, last: int, seconds: float) -> None:
         """Says which iterations follow, and how long the run has been trained before."""
         self._first, self._last, self.seconds = first, last, seconds
 
     def message(self, text: str) -> None:
-        """Prints a line, unless nothing is to be printed."""
+        """Prints a line, unless nothing is to be printed or nobody reads any more (a closed pipe)."""
         if self._print_every:
-            print(text, flush=True)
+            try:
+                print(text, flush=True)
+            except OSError:
+                self._print_every = 0
 
     def warn_once(self, text: str) -> None:
         """Warns, unless this run has warned so before."""
@@ -70,6 +77,8 @@ class RunLog:
             metrics["Performance/FPS"] = math.nan if compiled else steps * count / block.seconds
             if metrics["Episodes/count"] == 0:
                 metrics["Episodes/mean_reward"] = metrics["Episodes/mean_length"] = math.nan
+            if metrics.get("Diagnostics/applied_updates") == 0:  # nothing was learned, so no loss was measured
+                metrics |= {name: math.nan for name in _OF_UPDATES if name in metrics}
             self._remember(metrics)
             self._write(iteration, metrics)
             if self._print_every and (iteration % self._print_every == 0 or iteration == self._last):
@@ -84,7 +93,7 @@ class RunLog:
     def close(self) -> None:
         """Finishes the TensorBoard file."""
         if self._writer is not None:
-            self._writer.close()
+            self._guarded(self._writer.close)
 
     def _remember(self, metrics: dict[str, float]) -> None:
         length = len(next(iter(self._history.values()), []))
@@ -94,14 +103,17 @@ class RunLog:
             values.append(metrics.get(name, math.nan))
 
     def _write(self, iteration: int, metrics: dict[str, float]) -> None:
-        """Writes scalars. A full disk costs the log, never the training."""
-        if self._writer is None:
-            return
+        """Writes the finite scalars."""
+        scalars = {name: value for name, value in metrics.items() if "/" in name and math.isfinite(value)}
+        scalars["Performance/env_steps"] = metrics["env_steps"]
+        for name, value in scalars.items():
+            if self._writer is not None:
+                self._guarded(lambda name=name, value=value: self._writer.add_scalar(name, value, iteration))
+
+    def _guarded(self, write: Callable[[], Any]) -> Any:
+        """Runs what writes to the TensorBoard file. A full disk costs the log, never the training."""
         try:
-            for name, value in metrics.items():
-                if "/" in name and math.isfinite(value):
-                    self._writer.add_scalar(name, value, iteration)
-            self._writer.add_scalar("Performance/env_steps", metrics["env_steps"], iteration)
+            return write()
         except Exception as error:
             warnings.warn(
                 f"The TensorBoard file cannot be written ({error}); training goes on without it.", stacklevel=2

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, PyTree
 
+from rlbotics_jax.config import ConfigError
 from rlbotics_jax.normalization import NormalizerState, init_normalizer, merge, normalize
 from rlbotics_jax.registry import MODELS
 from rlbotics_jax.types import Observations
@@ -21,12 +22,14 @@ class Model:
     Attributes:
         module: a Linen module from (B, n) to (B, num_outputs).
         groups: the observation groups it reads, in this order.
+        num_outputs: the width that the module must give.
         normalized: whether the observations are normalised by running statistics.
         obs_clip: bound on the normalised observations, or None.
     """
 
     module: nn.Module
     groups: tuple[str, ...]
+    num_outputs: int
     normalized: bool
     obs_clip: float | None = None
 
@@ -45,8 +48,19 @@ class Model:
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
     def init(self, key: Array, observations: Observations) -> PyTree:
-        """Returns the module's parameters. `observations` give the sizes, (N, n) a group."""
-        return self.module.init(key, self.concatenate(observations))
+        """Returns the module's parameters. `observations` give the sizes, (N, n) a group.
+
+        Raises:
+            ValueError: the module's output is not (N, num_outputs).
+        """
+        x = self.concatenate(observations)
+        output, parameters = self.module.init_with_output(key, x)
+        if output.shape != (x.shape[0], self.num_outputs):
+            raise ValueError(
+                f"{type(self.module).__name__} maps observations {x.shape} to {output.shape}; it must give "
+                f"({x.shape[0]}, {self.num_outputs}), as its field num_outputs says."
+            )
+        return parameters
 
     def init_normalizer(self, observations: Observations) -> NormalizerState | None:
         """Returns empty statistics, or None where the observations are not normalised."""
@@ -72,18 +86,23 @@ class Model:
         return merge(normalizer, self.concatenate(observations), valid, axis_name)
 
 
-def make_model(config: Any, groups: tuple[str, ...], num_outputs: int, output_gain: float) -> Model:
-    """Builds a model from an MLPConfig.
+def make_model(name: str, config: Any, num_outputs: int, output_gain: float) -> Model:
+    """Builds the model `name` ("actor" or "critic") of an OnPolicyRunnerConfig.
 
     A user's Flax module is built in the same way: whichever of `hidden_dims`, `activation`, `num_outputs`,
     `output_gain` and its own config's keys it declares as fields, it is given.
 
     Raises:
-        ValueError: the class is unknown or not built in this version (CNNModel).
+        ConfigError: the class is unknown or not built in this version (CNNModel).
     """
-    module_class = MODELS.resolve(config.class_name)
-    offered = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    model_config = getattr(config, name)
+    try:
+        module_class = MODELS.resolve(model_config.class_name)
+    except ValueError as error:
+        raise ConfigError(f"runner.{name}.class_name", str(error)) from error
+    offered = {field.name: getattr(model_config, field.name) for field in dataclasses.fields(model_config)}
     offered |= {"num_outputs": num_outputs, "output_gain": output_gain}
-    accepted = {field.name for field in dataclasses.fields(module_class) if field.init}
-    module = module_class(**{name: value for name, value in offered.items() if name in accepted - {"parent", "name"}})
-    return Model(module, tuple(groups), config.obs_normalization, config.obs_clip)
+    accepted = {field.name for field in dataclasses.fields(module_class) if field.init} - {"parent", "name"}
+    module = module_class(**{field: value for field, value in offered.items() if field in accepted})
+    groups = tuple(config.obs_groups[name])
+    return Model(module, groups, num_outputs, model_config.obs_normalization, model_config.obs_clip)

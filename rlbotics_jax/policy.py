@@ -10,11 +10,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.compilation import jit
 from rlbotics_jax.envs.spec import ActionMapping, EnvironmentSpec
+from rlbotics_jax.normalization import NormalizerState
 from rlbotics_jax.types import Observations
 
 
@@ -62,7 +64,19 @@ class TrainedPolicy:
 
         sizes = {group: self.spec.observation_sizes[group] for group in self.groups}
         act = self.algorithm.policy(self.parameters)
-        return export_onnx(act, sizes, self.action_mapping, path, self.metadata)
+        return export_onnx(act, sizes, self.action_mapping, path, self.metadata, _typical(self.parameters))
+
+
+def _typical(parameters: PyTree) -> np.ndarray | None:
+    """Returns 64 observations as the normaliser's statistics describe them, or None where the policy has none.
+
+    The exporter compares on them too: where means are far from zero, its own random inputs are all outliers.
+    """
+    normalizer = parameters.get("normalizer") if isinstance(parameters, Mapping) else None
+    if not isinstance(normalizer, NormalizerState):
+        return None
+    mean, std = np.asarray(normalizer.mean), np.sqrt(np.asarray(normalizer.variance))
+    return (mean + std * np.random.default_rng(0).standard_normal((64, mean.size))).astype(np.float32)
 
 
 @functools.lru_cache(maxsize=32)

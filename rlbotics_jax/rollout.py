@@ -84,13 +84,14 @@ def collect(
 def count_step(state: PerEnvironmentState, timestep: Timestep) -> tuple[PerEnvironmentState, RolloutStatistics]:
     """Adds one step to the running episodes; returns them (reset where done) and the sums over the N rows.
 
-    Invalid rows add neither reward nor length, and an episode that ended in one is not counted.
+    Invalid rows add neither reward nor length. An episode that ended in one, or that did not begin at its beginning, is
+    not counted.
     """
     valid = timestep.valid
     episode_return = state.episode_return + jnp.where(valid, timestep.rewards, 0.0)
     episode_length = state.episode_length + valid.astype(jnp.uint32)
     done = timestep.terminated | timestep.truncated
-    ended = (done & valid).astype(jnp.float32)
+    ended = (done & valid & state.episode_is_whole).astype(jnp.float32)
     statistics = RolloutStatistics(
         episodes=EpisodeSums(jnp.sum(ended), jnp.sum(ended * episode_return), jnp.sum(ended * episode_length)),
         env_steps=jnp.sum(valid, dtype=jnp.uint32),
@@ -103,5 +104,6 @@ def count_step(state: PerEnvironmentState, timestep: Timestep) -> tuple[PerEnvir
         observations=timestep.observations,
         episode_return=jnp.where(done, 0.0, episode_return),
         episode_length=jnp.where(done, 0, episode_length),
+        episode_is_whole=state.episode_is_whole | done,
     )
     return state, statistics

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import math
 import platform
+import shutil
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,10 +26,16 @@ CONFIG_FILE = "config.json"
 POLICY_FILE = "policy.onnx"
 
 
-def create_run(config: Config, spec: EnvironmentSpec) -> Path | None:
+def create_run(config: Config, spec: EnvironmentSpec, environment_class: str) -> Path | None:
     """Makes `log_dir/experiment/YYYY-mm-dd_HH-MM-SS` and writes config.json into it.
 
     Two runs of the same second get different directories. Returns None where the config asks for nothing to be written.
+
+    Args:
+        config: the whole config.
+        spec: the environment's spec, recorded for export.
+        environment_class: the environment's import path, recorded because an object given to `train` is not the task
+            that `config.env` names.
 
     Raises:
         ConfigError: where the directory cannot be made or written.
@@ -38,18 +45,29 @@ def create_run(config: Config, spec: EnvironmentSpec) -> Path | None:
         return None
     parent = Path(logger.log_dir) / logger.experiment
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    run = None
     try:
         parent.mkdir(parents=True, exist_ok=True)
         run = _first_free(parent, name)
         if logger.log_config:
-            save_config(config, run / CONFIG_FILE, versions=_versions(), environment=dataclasses.asdict(spec))
+            recorded = {**spec.to_dict(), "class": environment_class}
+            save_config(config, run / CONFIG_FILE, versions=_versions(), environment=recorded)
     except OSError as error:
+        if run is not None:
+            discard_run(run)
         raise ConfigError(
             "runner.logger.log_dir",
             f"{str(logger.log_dir)!r} cannot be written ({error.strerror}); name a folder that can, or null to write "
             "nothing",
         ) from error
     return run
+
+
+def discard_run(run: Path) -> None:
+    """Removes a run directory in which nothing was trained, and its experiment's folder where that is left empty."""
+    shutil.rmtree(run, ignore_errors=True)
+    if not any(run.parent.iterdir()):
+        run.parent.rmdir()
 
 
 def run_config(run: str | Path) -> Config:
@@ -74,37 +92,69 @@ def load_policy(run: str | Path, which: str | None = None, iteration: int | None
         ValueError: where the best policy is asked for, but too few episodes ended for there to be one.
     """
     config = run_config(run)
-    recorded = json.loads(_run_file(run, CONFIG_FILE).read_text())
-    spec = EnvironmentSpec.from_dict(recorded["environment"])
+    spec = EnvironmentSpec.from_dict(recorded_environment(run))
     algorithm = make_algorithm(config.runner, spec.num_actions)
-    checkpoints = Checkpoints(run)
-    saved = checkpoints.iterations()
+    saved = _iterations(Path(run))
     if not saved:
         raise FileNotFoundError(f"'{run}' has no checkpoint in '{FOLDER}'; it ended before its first was written.")
     like = jax.eval_shape(lambda: _initial_policies(algorithm, config, spec))
     iteration = saved[-1] if iteration is None else iteration
-    policies, summary = checkpoints.policy(iteration, like), checkpoints.summary(iteration)
-    checkpoints.close()
-    has_best = summary["best_score"] is not None
-    if which == "best" and not has_best:
+    checkpoints = Checkpoints(run)
+    try:
+        policies, summary = checkpoints.policy(iteration, like), checkpoints.summary(iteration)
+    finally:
+        checkpoints.close()
+    if which == "best" and summary["best_score"] is None:
         raise ValueError(f"'{run}' has no best policy: too few episodes ended. Use the last one.")
-    chosen = which or ("best" if has_best else "last")
-    source = {"iteration": summary["best_iteration"] if chosen == "best" else iteration, "which": chosen}
-    return make_policy(config, algorithm, spec, policies[chosen], {**source, "score": summary["best_score"]})
+    return choose_policy(config, algorithm, spec, policies, {**summary, "iteration": iteration}, which)
 
 
-def make_policy(
-    config: Config, algorithm: Algorithm, spec: EnvironmentSpec, parameters: PyTree, metadata: dict[str, Any]
+def choose_policy(
+    config: Config,
+    algorithm: Algorithm,
+    spec: EnvironmentSpec,
+    policies: PyTree,
+    summary: dict[str, Any],
+    which: str | None = None,
 ) -> TrainedPolicy:
-    """Returns the policy of the given parameters, as this config's environment is driven by it."""
+    """Returns the best or the last policy, ready to drive this config's environment.
+
+    Args:
+        config, algorithm, spec: of the run.
+        policies: `saved_policies` of a state.
+        summary: `checkpoint_summary` of the same state, and its `iteration`.
+        which: "best", "last", or None: the best where there is one and `save_best` is true, else the last.
+    """
+    has_best = config.runner.logger.save_best and summary["best_score"] is not None
+    which = which or ("best" if has_best else "last")
+    iteration, score = {
+        "best": (summary["best_iteration"], summary["best_score"]),
+        "last": (summary["iteration"], None),
+    }[which]
+    described = spec.to_dict()
     return TrainedPolicy(
         algorithm=algorithm,
-        parameters=parameters,
+        parameters=policies[which],
         spec=spec,
         action_mapping=ActionMapping(spec.action_low, spec.action_high, config.env.clip_actions),
         groups=config.runner.obs_groups["actor"],
-        metadata={"task": config.env.id, "dt": spec.dt, "version": _versions()["rlbotics-jax"], **metadata},
+        metadata={
+            "version": _versions()["rlbotics-jax"],
+            "task": config.env.id,
+            "which": which,
+            "iteration": iteration,
+            "score": score,
+            "dt": spec.dt,
+            "action_low": described["action_low"],
+            "action_high": described["action_high"],
+            "clip_actions": config.env.clip_actions,
+        },
     )
+
+
+def recorded_environment(run: str | Path) -> dict[str, Any]:
+    """Returns what config.json records of the environment: its spec, and its `class`."""
+    return json.loads(_run_file(run, CONFIG_FILE).read_text())["environment"]
 
 
 def export(run: str | Path, output: str | Path | None = None, which: str | None = None) -> Path:
@@ -112,39 +162,56 @@ def export(run: str | Path, output: str | Path | None = None, which: str | None 
     return load_policy(run, which).export(output or Path(run) / POLICY_FILE)
 
 
-def find_checkpoint(resume: str, log_dir: str | Path | None) -> tuple[Path, int]:
+def find_checkpoint(resume: str, log_dir: str | Path | None, environment_class: str) -> tuple[Path, int]:
     """Returns the run directory and the iteration that `runner.logger.resume` names.
 
-    `last` is the latest run in `log_dir` and `best` the one with the highest score, each at its latest checkpoint;
-    otherwise the name of a run or a path to one, or to one checkpoint of it.
+    `last` is the latest run in `log_dir` and `best` the one with the highest score, among the runs of this environment
+    class and each at its latest checkpoint; otherwise the name of a run or a path to one, or to one checkpoint of it.
 
     Raises:
-        ConfigError: where there is none.
+        ConfigError: where there is none, or the one that is named trained another task.
     """
-    path = Path(resume)
+    path, iteration = Path(resume), None
     if path.parent.name == FOLDER and path.is_dir() and path.name.isdigit():
-        return path.parents[1], int(path.name)
+        path, iteration = path.parents[1], int(path.name)
     runs = _runs(Path(log_dir)) if log_dir else []
-    if resume == "last":
+    if resume in ("last", "best"):
+        runs = [run for run in runs if _environment_class(run) == environment_class]
+        if resume == "best":
+            scores = {run: _best_score(run) for run in runs}
+            runs = sorted((run for run in runs if scores[run] is not None), key=scores.__getitem__)
         candidates = runs[-1:]
-    elif resume == "best":
-        scores = {run: _best_score(run) for run in runs}
-        candidates = sorted((run for run in runs if scores[run] is not None), key=scores.__getitem__)[-1:]
     else:
         candidates = [path] if path.is_dir() else [run for run in runs if run.name == resume][-1:]
     for run in candidates:
-        if (iterations := _iterations(run)) != []:
-            return run, iterations[-1]
+        if not (iterations := _iterations(run)):
+            continue
+        if (trained := _environment_class(run)) not in (environment_class, None):
+            raise ConfigError(
+                "runner.logger.resume", f"'{run}' trained {trained}, this config trains {environment_class}"
+            )
+        return run, iterations[-1] if iteration is None else iteration
     raise ConfigError(
         "runner.logger.resume",
-        f"{resume!r} names no run with a checkpoint; allowed are last, best, the name of a run in {str(log_dir)!r}, or "
-        "a path to one",
+        f"{resume!r} names no run of this task with a checkpoint; allowed are last, best, the name of a run in "
+        f"{str(log_dir)!r}, or a path to one",
     )
 
 
 def saved_policies(algorithm: Algorithm, state: TrainState) -> PyTree:
     """Returns what a checkpoint keeps for export: the last and the best policy's parameters."""
     return {"last": algorithm.policy_parameters(state.shared.algorithm), "best": state.shared.best.parameters}
+
+
+def checkpoint_summary(state: TrainState, seconds: float) -> dict[str, Any]:
+    """Returns the numbers that a checkpoint keeps as JSON."""
+    best = state.shared.best
+    score = float(best.score)
+    return {
+        "best_score": score if math.isfinite(score) else None,
+        "best_iteration": int(best.iteration),
+        "wall_time": seconds,
+    }
 
 
 def _initial_policies(algorithm: Algorithm, config: Config, spec: EnvironmentSpec) -> PyTree:
@@ -161,7 +228,13 @@ def _runs(log_dir: Path) -> list[Path]:
 
 def _age(run: Path) -> tuple[str, int]:
     """Orders runs by the second in their name, then by the number that tells runs of one second apart."""
-    return run.name[:19], int(run.name[20:] or 0) if run.name[20:].isdigit() or not run.name[20:] else 0
+    second, number = run.name[:19], run.name[20:]
+    return second, int(number) if number.isdigit() else 0
+
+
+def _environment_class(run: Path) -> str | None:
+    """Returns the import path of the environment that a run trained; None where it was not recorded."""
+    return recorded_environment(run).get("class") if (run / CONFIG_FILE).is_file() else None
 
 
 def _iterations(run: Path) -> list[int]:
@@ -196,7 +269,9 @@ def _first_free(parent: Path, name: str) -> Path:
 def _run_file(run: str | Path, name: str) -> Path:
     path = Path(run) / name
     if not path.is_file():
-        raise FileNotFoundError(f"'{run}' is no run directory: it has no {name}.")
+        raise FileNotFoundError(
+            f"'{run}' is no run directory that can be read: it has no {name} (runner.logger.log_config writes it)."
+        )
     return path
 
 

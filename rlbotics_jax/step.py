@@ -55,7 +55,7 @@ def make_train_step(
             iteration=jnp.int32(0),
             env_steps=zero_count(),
             episodes=empty_window(),
-            best=BestPolicy(algorithm.policy_parameters(algorithm_state), jnp.float32(-jnp.inf), jnp.int32(-1)),
+            best=BestPolicy(algorithm.policy_parameters(algorithm_state), jnp.float32(-jnp.inf), jnp.int32(0)),
             key=run_key,
         )
         per_environment = PerEnvironmentState(
@@ -64,6 +64,7 @@ def make_train_step(
             memory=algorithm.initial_memory(num_envs),
             episode_return=jnp.zeros(num_envs, jnp.float32),
             episode_length=jnp.zeros(num_envs, jnp.uint32),
+            episode_is_whole=environment_state.episode_step == 0,
         )
         # The state is donated, and a buffer can be donated only once; several leaves start as the same array.
         return jax.tree.map(jnp.copy, _strongly_typed(TrainState(shared, per_environment)))
@@ -92,7 +93,7 @@ def learn(algorithm: Algorithm, shared: SharedState, rollout: Rollout, key: Arra
     statistics = psum(rollout.statistics, axis_name)
     episodes = record(shared.episodes, shared.iteration, statistics.episodes)
     means = recent_means(episodes, shared.iteration)
-    acted = BestPolicy(algorithm.policy_parameters(shared.algorithm), means.mean_return, shared.iteration)
+    acted = BestPolicy(algorithm.policy_parameters(shared.algorithm), means.mean_return, shared.iteration + 1)
     improved = names_best(means, statistics.episodes, shared.best.score)
     best = jax.tree.map(lambda new, old: jnp.where(improved, new, old), acted, shared.best)
 
@@ -106,6 +107,13 @@ def learn(algorithm: Algorithm, shared: SharedState, rollout: Rollout, key: Arra
     )
     env_steps = add(shared.env_steps, statistics.env_steps)
     num_valid = jnp.maximum(statistics.env_steps.astype(jnp.float32), 1.0)
+    logged = {
+        name if "/" in name else f"Environment/{name}": total / num_valid for name, total in statistics.log.items()
+    }
+    learned = {name if "/" in name else f"Loss/{name}": value for name, value in update_metrics.items()}
+    for name, value in learned.items():
+        if jnp.shape(value) != ():
+            raise ValueError(f"{type(algorithm).__name__}.update returns {name} of shape {value.shape}; log scalars.")
     metrics = {
         "Episodes/mean_reward": means.mean_return,
         "Episodes/mean_length": means.mean_length,
@@ -113,10 +121,13 @@ def learn(algorithm: Algorithm, shared: SharedState, rollout: Rollout, key: Arra
         "Diagnostics/invalid_steps": statistics.invalid_steps,
         "NonFinite/environment": pmax(rollout.statistics.invalid_environment, axis_name),
         **{f"NonFinite/{source}": count for source, count in statistics.non_finite.items()},
-        **{name: total / num_valid for name, total in statistics.log.items()},
-        **{name if "/" in name else f"Loss/{name}": value for name, value in update_metrics.items()},
         "env_steps": env_steps,
     }
+    if taken := logged.keys() & (metrics.keys() | learned.keys()):
+        raise ValueError(
+            f"The environment logs {', '.join(sorted(taken))}, names of the library's own metrics; rename."
+        )
+    metrics |= logged | learned
     shared = shared.replace(
         algorithm=algorithm_state,
         iteration=shared.iteration + 1,

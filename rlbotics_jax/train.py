@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import shutil
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ import numpy as np
 
 from rlbotics_jax.blocks import Block, run_blocks
 from rlbotics_jax.build import build_algorithm, build_environment, initial_state, resolve_config
+from rlbotics_jax.checkpoint import FOLDER as CHECKPOINTS
 from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.compilation import enable_compilation_cache
 from rlbotics_jax.config import Config
@@ -26,7 +26,16 @@ from rlbotics_jax.interrupts import stop_on_interrupt
 from rlbotics_jax.logger import RunLog
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.program import make_program
-from rlbotics_jax.runs import POLICY_FILE, create_run, find_checkpoint, make_policy, saved_policies
+from rlbotics_jax.registry import import_path
+from rlbotics_jax.runs import (
+    POLICY_FILE,
+    checkpoint_summary,
+    choose_policy,
+    create_run,
+    discard_run,
+    find_checkpoint,
+    saved_policies,
+)
 from rlbotics_jax.types import TrainState
 
 Callback = Callable[[int, dict[str, float]], bool | None]
@@ -102,16 +111,21 @@ def _train(
         warnings.warn("runner.logger.log_video: this version writes no videos; training goes on without.", stacklevel=3)
     config, environment = build_environment(config, env)
     algorithm, spec = build_algorithm(config, environment)
-    resume = logger.resume if state is None else None
-    checkpoint = None if resume is None else find_checkpoint(resume, logger.log_dir)
-    run = create_run(config, spec)
+    environment_class = import_path(type(environment.environment))
+    checkpoint = None
+    if logger.resume is not None and state is None:
+        checkpoint = find_checkpoint(logger.resume, logger.log_dir, environment_class)
+        # Recorded as what it is now: "last" will be another one when config.json is run again.
+        logger = logger.replace(resume=str(checkpoint[0] / CHECKPOINTS / str(checkpoint[1])))
+        config = config.replace(runner=runner.replace(logger=logger))
+    run = create_run(config, spec, environment_class)
     program = make_program(algorithm, environment, runner.num_steps_per_env)
 
     print_every = logger.log_interval if logger.enabled and runner.verbose else 0
     log = RunLog(run, logger.log_metrics, print_every)
     checkpoints = None if run is None else Checkpoints(run, logger.keep_last_n)
     begun = stopped = False
-    failure: Exception | None = None
+    failure: BaseException | None = None
     try:
         log.message(
             f"Compiling for {jax.config.jax_default_device}: {config.env.id}, {environment.num_envs} environments."
@@ -131,30 +145,29 @@ def _train(
             begun = True
             try:
                 stopped |= _report(block, config, log, callback)
-            except Exception as error:  # a failing callback too: what was learned is saved before it is raised
-                failure = failure or error
+            except (Exception, KeyboardInterrupt) as error:
+                failure = failure or error  # a failing callback too: what was learned is saved before it is raised
             if block.state is not None:
                 state = block.state
                 if checkpoints is not None:
-                    checkpoints.save(*_checkpoint(algorithm, state, log.seconds))
+                    summary = checkpoint_summary(state, log.seconds)
+                    checkpoints.save(int(state.shared.iteration), state, saved_policies(algorithm, state), summary)
+        was_interrupted = interrupted()
     finally:
         log.close()
         if checkpoints is not None:
             checkpoints.close()
         if run is not None and not begun:  # nothing was trained, so there is nothing to find in it
-            shutil.rmtree(run)
+            discard_run(run)
             run = None
     if failure is not None:
         raise failure
 
-    score = float(state.shared.best.score)
-    best_score = score if math.isfinite(score) else None
-    use_best = logger.save_best and best_score is not None
-    policies = saved_policies(algorithm, state)
-    policy = make_policy(config, algorithm, spec, policies["best" if use_best else "last"], _origin(state, use_best))
+    summary = {**checkpoint_summary(state, log.seconds), "iteration": int(state.shared.iteration)}
+    policy = choose_policy(config, algorithm, spec, saved_policies(algorithm, state), summary)
     if run is not None:
         _export(policy, run / POLICY_FILE, log)
-    return TrainResult(state, log.arrays(), run, policy, interrupted(), best_score)
+    return TrainResult(state, log.arrays(), run, policy, was_interrupted, summary["best_score"])
 
 
 def _report(block: Block, config: Config, log: RunLog, callback: Callback | None) -> bool:
@@ -193,32 +206,12 @@ def _broken(iteration: int, metrics: dict[str, float]) -> str:
     )
 
 
-def _checkpoint(algorithm: Any, state: TrainState, seconds: float) -> tuple[int, TrainState, Any, dict[str, Any]]:
-    """Returns the arguments of `Checkpoints.save`."""
-    best = state.shared.best
-    score = float(best.score)
-    summary = {
-        "best_score": score if math.isfinite(score) else None,
-        "best_iteration": int(best.iteration),
-        "wall_time": seconds,
-    }
-    return int(state.shared.iteration), state, saved_policies(algorithm, state), summary
-
-
-def _origin(state: TrainState, use_best: bool) -> dict[str, Any]:
-    """Returns where a policy comes from, for its metadata."""
-    best = state.shared.best
-    if use_best:
-        return {"which": "best", "iteration": int(best.iteration), "score": float(best.score)}
-    return {"which": "last", "iteration": int(state.shared.iteration), "score": None}
-
-
 def _export(policy: TrainedPolicy, path: Path, log: RunLog) -> None:
     """Writes policy.onnx. A missing package or a failed export costs the file, not the training."""
     started = time.perf_counter()
     try:
         policy.export(path)
-    except (ImportError, RuntimeError) as error:
+    except (ImportError, RuntimeError, ValueError, OSError) as error:
         warnings.warn(f"No policy.onnx was written: {error}", stacklevel=4)
     else:
         which = policy.metadata["which"]

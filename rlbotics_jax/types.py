@@ -54,7 +54,13 @@ class EpisodeWindow:
 
 @struct.dataclass
 class BestPolicy:
-    """The policy with the highest mean return so far: the parameters that acted when the score was earned."""
+    """The policy with the highest mean return so far: the parameters that acted when the score was earned.
+
+    Attributes:
+        parameters: `Algorithm.policy_parameters`.
+        score: the mean return; -inf where there is no best yet.
+        iteration: the iteration in which it was earned, counted from 1 as in the log; 0 where there is none.
+    """
 
     parameters: PyTree
     score: Float[Array, ""]
@@ -86,13 +92,23 @@ class SharedState:
 
 @struct.dataclass
 class PerEnvironmentState:
-    """The half of a run whose every leaf leads with the number of environments."""
+    """The half of a run whose every leaf leads with the number of environments.
+
+    Attributes:
+        environment: the environments' states.
+        observations: what the policy sees next.
+        memory: what the algorithm remembers of each environment.
+        episode_return, episode_length: of the running episodes, so far.
+        episode_is_whole: False in a first episode that started in the middle of the time limit
+            (`init_at_random_ep_len`), which tells nothing about a whole one's return.
+    """
 
     environment: PyTree
     observations: Observations
     memory: PyTree
     episode_return: Float[Array, " N"]
     episode_length: UInt32[Array, " N"]
+    episode_is_whole: Bool[Array, " N"]
 
 
 @struct.dataclass

@@ -51,7 +51,7 @@ class Reinforce:
     def from_config(cls, config, num_actions):
         distribution_cfg = config.actor.distribution_cfg
         distribution = DISTRIBUTIONS.resolve(distribution_cfg.class_name).from_config(distribution_cfg)
-        actor = make_model(config.actor, config.obs_groups["actor"], distribution.num_outputs(num_actions), 0.01)
+        actor = make_model("actor", config, distribution.num_outputs(num_actions), 0.01)
         return cls(actor, distribution, num_actions)
 
     def init(self, key, observations, hyperparameters):

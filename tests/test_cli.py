@@ -210,3 +210,26 @@ def test_config_errors_of_a_users_module_are_bad_input():
         exec(compile("raise E('runner.x', 'must be y')", "user.py", "exec"), {"E": ConfigError, "__name__": "user"})
     except ConfigError as error:
         assert cli._raised_here(error) and cli._sentence(error) == "runner.x: must be y"
+
+
+def test_a_task_beside_the_config_is_found(tmp_path):
+    """A console script has its own folder on the path, not the one it is started in."""
+    (tmp_path / "my_task.py").write_text(
+        "from rlbotics_jax.envs.cartpole import CartpoleBalance\n\n\nclass MyTask(CartpoleBalance):\n    pass\n"
+    )
+    values = yaml.safe_load((ROOT / "configs" / "mjx" / "CartpoleBalance.yaml").read_text())
+    values["env"]["id"] = "my_task:MyTask"
+    (tmp_path / "task.yaml").write_text(yaml.safe_dump(values))
+    script = tmp_path / "bin" / "console_script.py"
+    script.parent.mkdir()
+    script.write_text("import sys\nfrom rlbotics_jax.cli import main\n\nsys.exit(main())\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        [sys.executable, str(script), "inspect", "task.yaml"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "mjx my_task:MyTask, 256 environments" in result.stdout

@@ -4,7 +4,8 @@ Where this library differs on purpose, the replay uses the setting under which b
 trains nothing else), one recorded permutation for all epochs, no observation normaliser inside the update (RLBotics
 moves it between acting and updating), `use_clipped_value_loss` as recorded, terminations only (RLBotics bootstraps a
 time-out from the state before the last step; gae.npz holds it, with that state's value given as the final one), and a
-first learning rate at the ceiling, where RLBotics' rule on the first mini-batch's rounding changes nothing.
+first learning rate at the ceiling, where RLBotics' rule on the first mini-batch's rounding changes nothing. The
+observation statistics are float32 by design, also where the rest of the replay is float64.
 """
 
 from __future__ import annotations

@@ -78,11 +78,13 @@ def test_delayed_reward():
     assert_values(values(ppo, states, observation=times(6)), [GAMMA ** (6 - t) for t in range(7)], 0.03)
 
 
+@pytest.mark.parametrize("normalized", [False, True])
 @pytest.mark.parametrize("class_name", ["GaussianDistribution", "SquashedGaussianDistribution"])
-def test_action_reward(class_name):
+def test_action_reward(class_name, normalized):
     """Reward -(a - goal)^2 with the goal of +-1 in sight: the mean action is the goal, the value 0 but for the noise."""
     distribution = {"class_name": class_name, "std_range": (0.05, 1.0), "std_type": "log"}
-    ppo, states = trained(ActionReward(), 150, distribution=distribution, entropy_coef=0.0, learning_rate=1e-2)
+    settings = {"distribution": distribution, "normalized": normalized, "entropy_coef": 0.0, "learning_rate": 1e-2}
+    ppo, states = trained(ActionReward(), 150, **settings)
     goals = {"observation": jnp.array([[1.0, 1.0], [-1.0, 1.0]])}
     actions = jax.vmap(lambda s: ppo.policy(ppo.policy_parameters(s))(goals))(states)[..., 0]
     assert_values(np.asarray(actions), [1.0, -1.0], 0.1)

@@ -11,7 +11,7 @@ import pytest
 from flax import linen as nn
 from ppo_cases import make_ppo
 
-from rlbotics_jax.config import MLPConfig
+from rlbotics_jax.config import GaussianDistributionConfig, MLPConfig, OnPolicyRunnerConfig
 from rlbotics_jax.models import Model, make_model
 from rlbotics_jax.networks import MLPModel
 
@@ -33,7 +33,7 @@ class Sum(nn.Module):
 
 
 def model(*groups, **settings):
-    return Model(MLPModel((4,), "elu", 1), groups, **{"normalized": False, **settings})
+    return Model(MLPModel((4,), "elu", 1), groups, 1, **{"normalized": False, **settings})
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,23 @@ def test_without_normalisation_there_are_no_statistics():
 
 
 def test_make_model_gives_a_module_the_fields_that_it_declares():
-    built = make_model(MLPConfig(hidden_dims=(8, -1), activation="tanh", obs_normalization=True), ("position",), 3, 0.5)
-    assert built == Model(MLPModel((8, -1), "tanh", 3, 0.5), ("position",), True, None)
-    assert make_model(MLPConfig(class_name=Sum), ("velocity",), 3, 0.5).module == Sum(num_outputs=3)
+    groups = {"actor": ["position"], "critic": ["velocity"]}
+    actor = MLPConfig(
+        hidden_dims=(8, -1),
+        activation="tanh",
+        obs_normalization=True,
+        distribution_cfg=GaussianDistributionConfig(),
+    )
+    config = OnPolicyRunnerConfig(groups, actor=actor, critic=MLPConfig(class_name=Sum))
+    built = make_model("actor", config, 3, 0.5)
+    assert built == Model(MLPModel((8, -1), "tanh", 3, 0.5), ("position",), 3, True, None)
+    assert make_model("critic", config, 3, 0.5).module == Sum(num_outputs=3)
+
+
+def test_a_module_of_another_width_is_refused():
+    wide = Model(MLPModel((4,), "elu", 3), ("position",), 1, False)
+    with pytest.raises(ValueError, match=r"MLPModel maps observations \(2, 2\) to \(2, 3\); it must give \(2, 1\)"):
+        wide.init(jax.random.key(0), OBSERVATIONS)
 
 
 def test_equal_widths_do_not_share_an_input():

@@ -178,6 +178,35 @@ class TestAdvantages:
         assert float(jax.jit(ppo.samples)(state, blind, last)[1]) == pytest.approx(0.0, abs=1e-5)
 
 
+class TestInvariance:
+    """What an update may not depend on: which environment is which, and the unit of the rewards."""
+
+    def test_order_of_the_environments(self):
+        ppo, state, rollout, last = case(num_learning_epochs=1, num_mini_batches=1)
+        order = np.random.default_rng(0).permutation(N)
+        moved = jax.tree.map(lambda leaf: leaf[:, order], rollout)
+        first, first_metrics = updated(ppo, state, rollout, last)
+        second, second_metrics = updated(ppo, state, moved, jax.tree.map(lambda leaf: leaf[order], last))
+        for name in ("Loss/surrogate", "Loss/value", "Diagnostics/explained_variance"):
+            np.testing.assert_allclose(second_metrics[name], first_metrics[name], rtol=1e-4, atol=1e-6)
+        # Adam's first moment after one step is a tenth of the gradient
+        for a, b in zip(jax.tree.leaves(first.optimizer), jax.tree.leaves(second.optimizer), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+    def test_unit_of_the_rewards(self):
+        """Rewards and values ten times as large: the same normalised advantages, returns ten times as large."""
+        ppo, state, rollout, last = case(lam=0.9)
+        rollout = rollout.replace(terminated=rollout.terminated.at[-1].set(True))  # no bootstrap from the critic
+        scaled = rollout.replace(
+            rewards=10 * rollout.rewards,
+            final_values=10 * rollout.final_values,
+            act=rollout.act.replace(values=10 * rollout.act.values),
+        )
+        one, ten = (one_batch(ppo, state, r, last) for r in (rollout, scaled))
+        np.testing.assert_allclose(ten.advantages, one.advantages, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(ten.returns, 10 * one.returns, rtol=1e-5, atol=1e-4)
+
+
 class TestLoss:
     def test_entropy_is_optimised_with_the_right_sign(self):
         """d loss / d log_std changes by exactly -entropy_coef for each dimension."""

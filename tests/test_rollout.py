@@ -16,7 +16,7 @@ from rlbotics_jax.rollout import collect, count_step
 from rlbotics_jax.types import PerEnvironmentState, Timestep
 
 
-def running(returns, lengths):
+def running(returns, lengths, whole=None):
     """Returns environments whose episodes have earned `returns` in `lengths` steps so far."""
     num_envs = len(returns)
     return PerEnvironmentState(
@@ -25,6 +25,7 @@ def running(returns, lengths):
         memory=(),
         episode_return=jnp.float32(returns),
         episode_length=jnp.asarray(lengths, jnp.uint32),
+        episode_is_whole=jnp.ones(len(returns), bool) if whole is None else jnp.asarray(whole, bool),
     )
 
 
@@ -60,6 +61,16 @@ def test_count_step_by_literals():
     assert statistics.log["speed"] == 6
     assert statistics.non_finite["reward"] == 2
     assert statistics.invalid_environment == 4
+
+
+def test_a_first_episode_that_began_in_the_middle_is_not_counted():
+    state, statistics = count_step(
+        running([1.0, 2.0, 3.0], [1, 2, 3], whole=[False, False, True]),
+        timestep([10, 20, 30], [0, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 0]),
+    )
+    assert statistics.episodes.count == 1 and statistics.episodes.sum_return == 33
+    # the second one's next episode is a whole one
+    np.testing.assert_array_equal(state.episode_is_whole, [False, True, True])
 
 
 def test_an_invalid_row_may_hold_anything(allow_nans):
@@ -115,7 +126,7 @@ class Run:
         first = self.vectorized.reset(jax.random.key(0))
         zeros = jnp.zeros(self.num_envs)
         counts = jnp.zeros(self.num_envs, jnp.uint32)
-        self.state = PerEnvironmentState(first, first.observations, zeros, zeros, counts)
+        self.state = PerEnvironmentState(first, first.observations, zeros, zeros, counts, jnp.ones(self.num_envs, bool))
         self.collect = jax.jit(
             lambda state, key, num_steps: collect(Counter(), jnp.float32(2.0), self.vectorized, state, num_steps, key),
             static_argnums=2,

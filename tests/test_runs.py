@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,12 +14,17 @@ from toys import ActionReward, TimeLimitOnly
 from rlbotics_jax import train
 from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.config import ConfigError, load_config
+from rlbotics_jax.evaluation import evaluate_run
 from rlbotics_jax.runs import export, find_checkpoint, load_policy
 
+TASK = "tasks:Mine"
 
-def make_run(folder, name, iterations, best_score):
+
+def make_run(folder, name, iterations, best_score, environment_class=TASK):
     """Writes checkpoints with the given score, as a run of that name would."""
     run = folder / "experiment" / name
+    run.mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps({"environment": {"class": environment_class}}))
     checkpoints = Checkpoints(run)
     for iteration in iterations:
         checkpoints.save(iteration, {"x": jnp.ones(1)}, {"last": jnp.ones(1)}, {"best_score": best_score})
@@ -31,17 +37,23 @@ def test_find_checkpoint(tmp_path):
     second = make_run(tmp_path, "2026-01-01_10-00-00_2", [7], 9.0)
     tenth = make_run(tmp_path, "2026-01-01_10-00-00_10", [2, 100], None)
     (tmp_path / "experiment" / "2027-01-01_00-00-00").mkdir()  # newer, but it ended before its first checkpoint
-    assert find_checkpoint("last", tmp_path) == (tenth, 100)
-    assert find_checkpoint("best", tmp_path) == (second, 7)
-    assert find_checkpoint(first.name, tmp_path) == (first, 10)
-    assert find_checkpoint(str(second), None) == (second, 7)
-    assert find_checkpoint(str(first / "checkpoints" / "5"), None) == (first, 5)
+    other = make_run(tmp_path, "2026-02-01_10-00-00", [3], 1000.0, environment_class="tasks:Other")  # newer and better
+    assert find_checkpoint("last", tmp_path, TASK) == (tenth, 100)
+    assert find_checkpoint("best", tmp_path, TASK) == (second, 7)
+    assert find_checkpoint(first.name, tmp_path, TASK) == (first, 10)
+    assert find_checkpoint(str(second), None, TASK) == (second, 7)
+    assert find_checkpoint(str(first / "checkpoints" / "5"), None, TASK) == (first, 5)
+    for named in (other.name, str(other), str(other / "checkpoints" / "3")):
+        with pytest.raises(ConfigError, match="trained tasks:Other, this config trains tasks:Mine"):
+            find_checkpoint(named, tmp_path, TASK)
 
 
 @pytest.mark.parametrize("name", ["last", "best", "2026-01-01_10-00-00", "model_x/elsewhere"])
 def test_nothing_to_resume_is_named(name, tmp_path):
-    with pytest.raises(ConfigError, match=f"runner.logger.resume: '{name}' names no run with a checkpoint"):
-        find_checkpoint(name, tmp_path)
+    with pytest.raises(
+        ConfigError, match=f"runner.logger.resume: '{name}' names no run of this task with a checkpoint"
+    ):
+        find_checkpoint(name, tmp_path, TASK)
 
 
 def test_a_run_gives_its_policy_without_its_environment(tmp_path):
@@ -73,11 +85,27 @@ def test_no_best_policy_is_said_and_the_last_is_used(tmp_path):
 def test_save_best_false_exports_the_last_policy(tmp_path):
     config = small_config(runner__logger={"log_dir": str(tmp_path), "save_best": False})
     result = train(config, ActionReward())
-    assert result.best_score is not None and result.policy.metadata["which"] == "last"
+    assert result.best_score is not None
+    for policy in (result.policy, load_policy(result.run_directory)):
+        assert (policy.metadata["which"], policy.metadata["score"]) == ("last", None)
+    assert load_policy(result.run_directory, "best").metadata["score"] == result.best_score
+
+
+def test_a_task_without_control_limits_is_recorded_and_loaded(tmp_path):
+    """JSON has no infinity."""
+    environment = ActionReward(action_low=(-math.inf,), action_high=(math.inf,))
+    result = train(small_config(runner__logger={"log_dir": str(tmp_path)}), environment)
+    assert load_policy(result.run_directory).spec == result.policy.spec
+
+
+def test_another_task_given_as_an_object_is_not_taken_for_the_config_s(tmp_path):
+    result = train(small_config(runner__logger={"log_dir": str(tmp_path)}), ActionReward())
+    with pytest.raises(ValueError, match=r"trained toys:ActionReward.*its config names .*CartpoleBalance"):
+        evaluate_run(result.run_directory)
 
 
 def test_no_run_and_no_checkpoint_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is no run directory: it has no config.json"):
+    with pytest.raises(FileNotFoundError, match="is no run directory that can be read: it has no config.json"):
         load_policy(tmp_path)
     config = small_config(runner__logger={"log_dir": str(tmp_path)})
     run = train(config, ActionReward()).run_directory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 
@@ -90,10 +89,10 @@ def test_bounds_may_be_arrays():
     assert (spec.action_low, spec.action_high) == ((-2.0,), (INF,))
 
 
-@pytest.mark.parametrize("bounds", [(None, None), ((-1.0, 0.5), (1.0, 0.75))])
+@pytest.mark.parametrize("bounds", [(None, None), ((-1.0, 0.5), (1.0, 0.75)), ((-INF, 0.5), (INF, 0.75))])
 def test_the_spec_survives_json(bounds):
     spec = EnvironmentSpec({"joints": 3, "camera": 2}, 2, *bounds, episode_length=7, dt=0.02)
-    read = EnvironmentSpec.from_dict(json.loads(json.dumps(dataclasses.asdict(spec))))
+    read = EnvironmentSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
     assert read == spec
     assert list(read.observation_sizes) == ["joints", "camera"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -42,8 +43,10 @@ def test_result_and_run_directory(tmp_path, capsys):
     assert result.history["iteration"].tolist() == [1, 2, 3, 4, 5, 6]
     assert result.history["env_steps"].tolist() == [64 * i for i in range(1, 7)]
     assert (np.diff(result.history["wall_time"]) >= 0).all()
-    for name in ("Episodes/mean_reward", "Loss/value", "Loss/surrogate", "Loss/entropy", "Diagnostics/kl"):
-        assert np.isfinite(result.history[name]).all(), name
+    assert np.isfinite(result.history["Episodes/mean_reward"]).all()
+    for name in ("Loss/value", "Loss/surrogate", "Loss/entropy", "Diagnostics/kl"):
+        # the first rollout only fills the observation statistics
+        assert np.isfinite(result.history[name]).tolist() == [False] + [True] * 5, name
     for name in ("Diagnostics/clip_fraction", "Diagnostics/explained_variance", "Policy/action_std"):
         assert result.history[name].shape == (6,), name
     assert int(result.state.shared.iteration) == 6
@@ -213,7 +216,7 @@ class BrokenLater(ActionReward):
 def test_a_run_that_never_began_leaves_nothing(tmp_path):
     with pytest.raises(RuntimeError, match="no batches"):
         train(logged(tmp_path), BrokenLater(episode_length=9))
-    assert list((tmp_path / "experiment").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_evaluation_agrees_with_numpy(tmp_path):
@@ -233,6 +236,75 @@ def test_a_failing_callback_loses_nothing(tmp_path):
         train(logged(tmp_path), ActionReward(), callback=callback)
     (run,) = (tmp_path / "experiment").iterdir()
     assert Checkpoints(run).iterations()
+
+
+def test_an_interrupt_inside_a_callback_loses_nothing(tmp_path):
+    def callback(iteration, metrics):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(logged(tmp_path), ActionReward(), callback=callback)
+    (run,) = (tmp_path / "experiment").iterdir()
+    assert Checkpoints(run).iterations()
+
+
+def test_a_failed_export_costs_the_file_and_not_the_result(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["rlbotics_jax.train"], "POLICY_FILE", "checkpoints")  # a folder stands there
+    with pytest.warns(UserWarning, match="No policy.onnx was written"):
+        result = train(logged(tmp_path), ActionReward())
+    assert len(result.history["iteration"]) == 6
+
+
+def test_config_json_of_a_resumed_run_resumes_the_same_checkpoint(tmp_path):
+    train(logged(tmp_path), ActionReward())
+    config = logged(tmp_path)
+    logger = config.runner.logger.replace(resume="last")
+    resumed = train(config.replace(runner=config.runner.replace(logger=logger)), ActionReward())
+    again = train(load_config(resumed.run_directory / "config.json"), ActionReward())
+    assert again.history["iteration"].tolist() == resumed.history["iteration"].tolist() == [7, 8, 9, 10, 11, 12]
+    assert_bit_equal(again.state, resumed.state)
+
+
+def test_a_state_of_other_sizes_is_refused():
+    state = train(goal_config(), ActionReward()).state
+    with pytest.raises(ConfigError, match=r"the state given to train does not fit this config: .* is \(16,.*needed is"):
+        train(goal_config(env__num_envs=8), ActionReward(), state=state)
+
+
+def test_metrics_without_a_slash_are_the_environment_s_and_taken_names_are_refused():
+    class Named(ActionReward):
+        def state(self, time, goal, reward, terminated):
+            state = super().state(time, goal, reward, terminated)
+            return state.replace(metrics={self.metric: reward})
+
+    Named.metric = "success"
+    result = train(goal_config(), Named())
+    assert np.isfinite(result.history["Environment/success"]).all()
+    Named.metric = "Loss/value"
+    with pytest.raises(ValueError, match="The environment logs Loss/value"):
+        train(goal_config(), Named(episode_length=7))
+
+
+class NanReset(ActionReward):
+    """One episode in ten begins with a NaN observation."""
+
+    def reset(self, key):
+        broken = jax.random.uniform(jax.random.fold_in(key, 1)) < 0.1
+        state = super().reset(key)
+        observation = jnp.where(broken, jnp.nan, state.observations["observation"])
+        return state.replace(observations={"observation": observation})
+
+    def outcome(self, time, goal, action):
+        reward, ended = super().outcome(time, goal, action)
+        return reward + 0.0 * action[0], ended
+
+
+def test_observations_that_begin_non_finite_spoil_no_update(allow_nans):
+    with pytest.warns(UserWarning, match="steps were not valid"):
+        result = train(goal_config(), NanReset())
+    assert result.history["Diagnostics/invalid_steps"].sum() > 0
+    assert result.history["Diagnostics/rejected_updates"].sum() == 0
+    assert np.isfinite(result.history["Loss/value"][1:]).all()
 
 
 class NanObservation(Toy):
@@ -256,7 +328,7 @@ def test_non_finite_environments_are_left_out_or_end_the_run():
     with pytest.warns(UserWarning, match=r"Iteration 1: 16 steps.*observations.observation.*environments: 15"):
         result = train(goal_config(), NanObservation())
     assert result.history["Diagnostics/invalid_steps"].sum() > 0
-    assert np.isfinite(result.history["Loss/value"]).all()
+    assert np.isfinite(result.history["Loss/value"][1:]).all()
     # every third step is invalid
     assert result.history["env_steps"][-1] == 6 * 64 - result.history["Diagnostics/invalid_steps"].sum()
     with pytest.raises(TrainingError, match=r"Iteration 1: 16 steps were not valid.*check_for_nan"):

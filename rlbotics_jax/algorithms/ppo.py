@@ -20,7 +20,8 @@ from rlbotics_jax.algorithms.mini_batches import mini_batch_indices
 from rlbotics_jax.algorithms.ppo_types import ActRecord, PPOState, Samples, Transition
 from rlbotics_jax.algorithms.settings import Hyperparameters, StaticSettings
 from rlbotics_jax.collectives import pmean, weighted_mean, weighted_sum, weighted_variance
-from rlbotics_jax.config import PPOConfig
+from rlbotics_jax.config import ConfigError, PPOConfig
+from rlbotics_jax.config.errors import shown
 from rlbotics_jax.distributions import GaussianDistribution
 from rlbotics_jax.models import Model, make_model
 from rlbotics_jax.optimizers import all_finite, clip_by_global_norm, make_optimizer
@@ -52,21 +53,18 @@ class PPO:
     @classmethod
     def from_config(cls, config: Any, num_actions: int) -> Self:
         """Builds PPO from an OnPolicyRunnerConfig; refuses what this version reads but does not build."""
-        for key in ("rnd_cfg", "symmetry_cfg"):
-            if getattr(config.algorithm, key) is not None:
-                raise ValueError(f"runner.algorithm.{key} is read but not built in this version; set it to null.")
-        if config.algorithm.share_cnn_encoders:
-            raise ValueError(
-                "runner.algorithm.share_cnn_encoders is read but not built in this version (image encoders are "
-                "missing); set it to false."
-            )
+        for key, off in (("rnd_cfg", None), ("symmetry_cfg", None), ("share_cnn_encoders", False)):
+            if getattr(config.algorithm, key) != off:
+                raise ConfigError(
+                    f"runner.algorithm.{key}", f"is read but not built in this version; set it to {shown(off)}"
+                )
         distribution_cfg = config.actor.distribution_cfg
         distribution = DISTRIBUTIONS.resolve(distribution_cfg.class_name).from_config(distribution_cfg)
         num_outputs = distribution.num_outputs(num_actions)
         return cls(
             settings=StaticSettings.of(config.algorithm),
-            actor=make_model(config.actor, config.obs_groups["actor"], num_outputs, ACTOR_OUTPUT_GAIN),
-            critic=make_model(config.critic, config.obs_groups["critic"], 1, CRITIC_OUTPUT_GAIN),
+            actor=make_model("actor", config, num_outputs, ACTOR_OUTPUT_GAIN),
+            critic=make_model("critic", config, 1, CRITIC_OUTPUT_GAIN),
             distribution=distribution,
             num_actions=num_actions,
         )
@@ -175,6 +173,7 @@ class PPO:
         state, rejected_merges = self._merge_normalizers(state, rollout)
         metrics |= {
             "Diagnostics/explained_variance": explained_variance,
+            "Diagnostics/applied_updates": jnp.sum(applied),
             "Diagnostics/rejected_updates": jnp.sum(rejected),
             "Diagnostics/consecutive_rejected_updates": state.rejected_updates.astype(jnp.float32),
             "Diagnostics/rejected_normalizer_merges": rejected_merges,
@@ -213,7 +212,11 @@ class PPO:
         if not self.settings.normalize_advantage_per_mini_batch:
             advantages = self._normalized(advantages, weights)
         samples = Samples(rollout.act, advantages, returns, weights)
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples), explained_variance
+        samples = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples)
+        # A weight of 0 keeps an invalid row out of the loss, but not a NaN in it out of the gradient.
+        use = samples.weights > 0
+        samples = jax.tree.map(lambda leaf: jnp.where(_like(use, leaf), leaf, jnp.zeros_like(leaf)), samples)
+        return samples, explained_variance
 
     def is_primed(self, state: PPOState) -> Bool[Array, ""]:
         """Returns whether the observation statistics hold anything yet; True where nothing is normalised.
@@ -344,3 +347,8 @@ class PPO:
 
     def _values(self, parameters: PyTree, normalizers: PyTree, observations: Observations) -> Float[Array, "..."]:
         return self.critic.apply(parameters["critic"]["network"], normalizers["critic"], observations)[..., 0]
+
+
+def _like(rows: Bool[Array, " B"], leaf: Array) -> Array:
+    """Returns the rows' flags in a shape that broadcasts over the leaf's other axes."""
+    return rows.reshape(-1, *(1,) * (leaf.ndim - 1))

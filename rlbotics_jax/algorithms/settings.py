@@ -38,6 +38,13 @@ class StaticSettings:
         """Returns the static half of `config`, a dataclass."""
         floats = _float_fields(type(config))
         names = [field.name for field in dataclasses.fields(config) if field.name not in floats]
+        for name in names:
+            try:
+                hash(getattr(config, name))
+            except TypeError:
+                raise ValueError(
+                    f"{type(config).__name__}.{name} cannot be hashed, which a static setting must be; use tuples."
+                ) from None
         return cls(tuple((name, getattr(config, name)) for name in names), tuple(floats))
 
     def __getattr__(self, name: str) -> Any:

@@ -79,7 +79,8 @@ class MLPConfig(ConfigBase):
         hidden_dims: widths of the hidden layers; -1 is the width of the input; one number is one layer. Three layers of
             256 are RLBotics' default, sized for locomotion with dozens of joints.
         activation: one of the 13 names of `ACTIVATIONS`. elu is smooth and is what all shipped files use.
-        obs_normalization: subtract the running mean and divide by the running standard deviation. false, as in
+        obs_normalization: subtract the running mean and divide by the running standard deviation. The first rollout of
+            a run then only fills the statistics and teaches nothing (docs/defaults.md). false, as in
             RLBotics, though all of its shipped files switch it on.
         obs_clip: bound on the absolute value of a normalised observation, or null. null keeps RLBotics' formula, so
             that its checkpoints mean the same; a bound protects against a feature that was constant and then changes.
@@ -195,4 +196,7 @@ class CNNConfig(MLPConfig):
 def model_config(value: Any) -> ConfigBase:
     """The config of `runner.actor` or `runner.critic`: by `class_name`, or CNNConfig where only `cnn_cfg` tells."""
     names_cnn = isinstance(value, Mapping) and "cnn_cfg" in value and "class_name" not in value
-    return chosen_config(value, MODELS, CNNConfig if names_cnn else MLPConfig)
+    config = chosen_config(value, MODELS, CNNConfig if names_cnn else MLPConfig)
+    if not isinstance(config, MLPConfig):
+        raise ConfigError("class_name", f"a model's config must derive from MLPConfig, not {type(config).__name__}")
+    return config

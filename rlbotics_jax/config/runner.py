@@ -108,7 +108,7 @@ class LoggerConfig(ConfigBase):
         save_interval: iterations between two checkpoints; 1000 saves once in a default run, shipped files save oftener.
         keep_last_n: checkpoints kept in a run, 0 for all; the best policy is never removed.
         save_best: keep the policy with the best mean return, whatever the interval.
-        resume: null to start afresh; last, best, a file name or a path to go on from a checkpoint.
+        resume: null to start afresh; to go on: last or best (of this task's runs in log_dir), a run's name, or a path.
     """
 
     enabled: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -61,11 +62,22 @@ class EnvironmentSpec:
     episode_length: int
     dt: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the spec as JSON values; an infinite bound becomes the string "inf" or "-inf", JSON having none."""
+        values = dataclasses.asdict(self)
+        for name in ("action_low", "action_high"):
+            if values[name] is not None:
+                values[name] = [bound if math.isfinite(bound) else str(bound) for bound in values[name]]
+        return values
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Returns the spec that `dataclasses.asdict` of one, through JSON, describes."""
-        bounds = {name: values[name] and tuple(values[name]) for name in ("action_low", "action_high")}
-        return cls(**{**values, **bounds})
+        """Returns the spec that `to_dict`, through JSON, describes; other keys are ignored."""
+        fields = {field.name: values[field.name] for field in dataclasses.fields(cls)}
+        for name in ("action_low", "action_high"):
+            if fields[name] is not None:
+                fields[name] = tuple(float(bound) for bound in fields[name])
+        return cls(**fields)
 
     def example_observations(self, num_envs: int = 1) -> dict[str, Array]:
         """Returns zeros of the observations' shapes, (num_envs, n) a group."""

@@ -149,15 +149,20 @@ def vectorize(
             all end together.
         full_reset: a true reset at every episode's end, instead of one fresh initial state per environment and rollout.
     """
-    mapping = ActionMapping(environment.action_low, environment.action_high, clip_actions)
+    low, high = (
+        None if bound is None else tuple(float(value) for value in bound)
+        for bound in (environment.action_low, environment.action_high)
+    )
+    mapping = ActionMapping(low, high, clip_actions)
     return VectorizedEnvironment(environment, num_envs, mapping, init_at_random_ep_len, full_reset)
 
 
 def _rows_finite(tree: PyTree) -> Bool[Array, " N"]:
     """Returns, for each leading index, whether every inexact leaf is finite there."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    rows = [jnp.all(jnp.isfinite(leaf.reshape(leaf.shape[0], -1)), axis=1) for leaf in leaves]
-    return jnp.all(jnp.stack(rows), axis=0)
+    num_rows = jax.tree.leaves(tree)[0].shape[0]
+    rows = [jnp.all(jnp.isfinite(leaf.reshape(num_rows, -1)), axis=1) for leaf in leaves]
+    return jnp.all(jnp.array([jnp.ones(num_rows, bool), *rows]), axis=0)
 
 
 def _select(condition: Bool[Array, " N"], new: PyTree, old: PyTree) -> PyTree:
