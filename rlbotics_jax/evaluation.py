@@ -14,8 +14,10 @@ from jaxtyping import Array, PyTree
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.compilation import jit
 from rlbotics_jax.envs.base import Environment
+from rlbotics_jax.envs.make import make_environment
 from rlbotics_jax.envs.vectorize import VectorizedEnvironment, vectorize
 from rlbotics_jax.policy import TrainedPolicy
+from rlbotics_jax.registry import import_path
 
 
 def evaluate(
@@ -38,8 +40,6 @@ def evaluate(
 
 def evaluate_run(run: str | Path, num_episodes: int = 20, seed: int = 0) -> dict[str, np.ndarray]:
     """Runs the policy of a run directory in the environment that its config names; see `evaluate`."""
-    from rlbotics_jax.envs import make_environment
-    from rlbotics_jax.registry import import_path
     from rlbotics_jax.runs import load_policy, recorded_environment, run_config
 
     environment = make_environment(run_config(run).env)

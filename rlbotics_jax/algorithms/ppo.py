@@ -27,6 +27,7 @@ from rlbotics_jax.models import Model, make_model
 from rlbotics_jax.optimizers import all_finite, clip_by_global_norm, make_optimizer
 from rlbotics_jax.registry import DISTRIBUTIONS
 from rlbotics_jax.returns import gae, next_values
+from rlbotics_jax.rows import zero_other_rows
 from rlbotics_jax.types import Metrics, Observations, Timestep
 
 ACTOR_OUTPUT_GAIN = 0.01
@@ -214,9 +215,7 @@ class PPO:
         samples = Samples(rollout.act, advantages, returns, weights)
         samples = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples)
         # A weight of 0 keeps an invalid row out of the loss, but not a NaN in it out of the gradient.
-        use = samples.weights > 0
-        samples = jax.tree.map(lambda leaf: jnp.where(_like(use, leaf), leaf, jnp.zeros_like(leaf)), samples)
-        return samples, explained_variance
+        return zero_other_rows(samples.weights > 0, samples), explained_variance
 
     def is_primed(self, state: PPOState) -> Bool[Array, ""]:
         """Returns whether the observation statistics hold anything yet; True where nothing is normalised.
@@ -347,8 +346,3 @@ class PPO:
 
     def _values(self, parameters: PyTree, normalizers: PyTree, observations: Observations) -> Float[Array, "..."]:
         return self.critic.apply(parameters["critic"]["network"], normalizers["critic"], observations)[..., 0]
-
-
-def _like(rows: Bool[Array, " B"], leaf: Array) -> Array:
-    """Returns the rows' flags in a shape that broadcasts over the leaf's other axes."""
-    return rows.reshape(-1, *(1,) * (leaf.ndim - 1))

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from rlbotics_jax.envs.base import Environment, third_party
 from rlbotics_jax.envs.spec import ActionMapping
+from rlbotics_jax.rows import select_rows, zero_other_rows
 from rlbotics_jax.types import Observations, Timestep
 
 
@@ -96,15 +97,15 @@ class VectorizedEnvironment:
         done = terminated | truncated
 
         restart, key = self._restart_states(state, done)
-        current = _select(done, restart, stepped)
+        current = select_rows(done, restart, stepped)
         timestep = Timestep(
             observations=current.observations,
             rewards=jnp.where(valid, stepped.reward, 0.0),
             terminated=terminated,
             truncated=truncated,
             valid=valid,
-            final_observations=_cleaned(valid, stepped.observations),
-            log=_cleaned(valid, stepped.metrics),
+            final_observations=zero_other_rows(valid, stepped.observations),
+            log=zero_other_rows(valid, stepped.metrics),
             non_finite=non_finite,
         )
         episode_step = jnp.where(done, 0, episode_step)
@@ -163,17 +164,3 @@ def _rows_finite(tree: PyTree) -> Bool[Array, " N"]:
     num_rows = jax.tree.leaves(tree)[0].shape[0]
     rows = [jnp.all(jnp.isfinite(leaf.reshape(num_rows, -1)), axis=1) for leaf in leaves]
     return jnp.all(jnp.array([jnp.ones(num_rows, bool), *rows]), axis=0)
-
-
-def _select(condition: Bool[Array, " N"], new: PyTree, old: PyTree) -> PyTree:
-    """Returns `new` where the row's condition holds, else `old`, leaf by leaf (random keys included)."""
-
-    def choose(n: Array, o: Array) -> Array:
-        return jnp.where(condition.reshape((-1,) + (1,) * (n.ndim - 1)), n, o)
-
-    return jax.tree.map(choose, new, old)
-
-
-def _cleaned(valid: Bool[Array, " N"], tree: PyTree) -> PyTree:
-    """Returns the tree with zeros in invalid rows."""
-    return _select(valid, tree, jax.tree.map(jnp.zeros_like, tree))
