@@ -25,6 +25,7 @@ from rlbotics_jax.config.errors import shown
 from rlbotics_jax.distributions import GaussianDistribution
 from rlbotics_jax.models import Model, make_model
 from rlbotics_jax.optimizers import all_finite, clip_by_global_norm, make_optimizer
+from rlbotics_jax.permutation import random_permutation
 from rlbotics_jax.registry import DISTRIBUTIONS
 from rlbotics_jax.returns import gae, next_values
 from rlbotics_jax.rows import zero_other_rows
@@ -228,7 +229,7 @@ class PPO:
 
     def permutation(self, key: Array, batch_size: int) -> Array:
         """Returns the order in which one epoch visits the samples."""
-        return jax.random.permutation(key, batch_size)
+        return random_permutation(key, batch_size)
 
     def loss(
         self, parameters: dict[str, PyTree], state: PPOState, old_distribution: PyTree, batch: Samples
