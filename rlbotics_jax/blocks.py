@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,9 @@ MAX_BLOCK = 64
 
 BLOCK_SECONDS = 2.0
 """What one dispatch should last: long enough to cost nothing, short enough for prompt logs and interrupts."""
+
+TRACED_ITERATIONS = 3
+"""Iterations that a profile holds: enough to see what repeats, few enough for a viewer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +47,7 @@ def run_blocks(
     last: int,
     boundary_interval: int,
     should_stop: Callable[[], bool],
+    trace: Callable[[], contextlib.AbstractContextManager] | None = None,
 ) -> Iterator[Block]:
     """Runs the iterations first + 1 .. last and yields them in blocks, one block late.
 
@@ -55,6 +60,8 @@ def run_blocks(
         first, last: completed iterations before and after.
         boundary_interval: iterations between two boundaries.
         should_stop: asked before every dispatch.
+        trace: the context of one dispatch of at most `TRACED_ITERATIONS`, the first after compiling and warming up,
+            with nothing else running.
     """
     done, finished, seconds_per_iteration = first, time.perf_counter(), None
     pending: tuple[int, int, Metrics] | None = None
@@ -75,7 +82,14 @@ def run_blocks(
         # One iteration until it is known how long one takes.
         wanted = 1 if seconds_per_iteration is None else int(BLOCK_SECONDS / seconds_per_iteration)
         count = max(1, min(wanted, MAX_BLOCK, boundary - done))
-        state, buffers = block(state, np.int32(count))
+        if trace is not None and seconds_per_iteration is not None:
+            count = min(count, TRACED_ITERATIONS)
+            jax.block_until_ready(state)
+            with trace():
+                state, buffers = jax.block_until_ready(block(state, np.int32(count)))
+            trace = None
+        else:
+            state, buffers = block(state, np.int32(count))
         if pending is not None:
             yield fetch(None)
         pending = (done, count, buffers)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict, get_type_hints
 
 import tyro
+
+from rlbotics_jax.arguments import condense, split_config, with_nearest
 
 if TYPE_CHECKING:
     from rlbotics_jax.config import Config
@@ -25,8 +26,8 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError)
 
 
-def _argument(help: str, metavar: str | None = None, *aliases: str) -> Any:
-    return tyro.conf.arg(help=help, metavar=metavar, aliases=aliases or None, help_behavior_hint="")
+def _argument(help: str, metavar: str | None = None) -> Any:
+    return tyro.conf.arg(help=help, metavar=metavar, help_behavior_hint="")
 
 
 _Config = Annotated[
@@ -35,35 +36,31 @@ _Config = Annotated[
 _Run = Annotated[str, tyro.conf.Positional, _argument("the folder of a run", "RUN")]
 
 
-# Numbers that the config holds are strings here: the config reads every spelling of a number and knows what is allowed.
+class _NoFlags(TypedDict):
+    """What stands for the flags of `train` until its CONFIG is known; `Train.of_file` then puts them in."""
+
+
 @dataclass(frozen=True)
 class Train:
     """Train a policy and export it to ONNX."""
 
     config: _Config
-    num_envs: Annotated[str | None, _argument("number of environments (env.num_envs)", "N", "-n")] = None
-    device: Annotated[str | None, _argument("auto, cpu, gpu, cuda or cuda:N (env.device)", "NAME", "-d")] = None
-    num_learning_iterations: Annotated[
-        str | None,
-        _argument(
-            "iterations; with --resume, this many more (runner.num_learning_iterations)", "N", "-i", "--iterations"
-        ),
-    ] = None
-    log_dir: Annotated[str | None, _argument("where runs are written (runner.logger.log_dir)", "DIR")] = None
-    seed: Annotated[str | None, _argument("random seed (runner.seed)", "S")] = None
-    resume: Annotated[
-        str | None,
-        _argument("continue `last`, `best`, the name of a run or a path; alone it means last", "CHECKPOINT"),
-    ] = None
+    flags: Annotated[_NoFlags, tyro.conf.arg(name="")]
     no_cache: Annotated[
         bool, tyro.conf.FlagCreatePairsOff, _argument("compile afresh instead of using the cache on disk")
     ] = False
+    profile: Annotated[
+        bool,
+        tyro.conf.FlagCreatePairsOff,
+        _argument("write a trace of a few warm iterations into the run, for TensorBoard and Perfetto"),
+    ] = False
+    file: ClassVar[Any] = None  # the config that CONFIG names; `of_file` sets it
 
     def run(self) -> int:
         config = self.configure()
         from rlbotics_jax.train import train
 
-        result = train(config, compilation_cache=not self.no_cache)
+        result = train(config, compilation_cache=not self.no_cache, profile=self.profile)
         if result.run_directory is not None:
             policy = result.run_directory / "policy.onnx"
             print(f"Run: {result.run_directory}")
@@ -73,21 +70,34 @@ class Train:
 
     def configure(self) -> Config:
         """Return the file's config with the flags in place of its values, validated as a whole."""
-        from rlbotics_jax.config import from_dict, load_config
+        from rlbotics_jax.config import load_config
+        from rlbotics_jax.flags import override
 
-        values = load_config(self.config).to_dict()
-        overrides = [
-            (values["env"], "num_envs", self.num_envs),
-            (values["env"], "device", self.device),
-            (values["runner"], "num_learning_iterations", self.num_learning_iterations),
-            (values["runner"], "seed", self.seed),
-            (values["runner"]["logger"], "log_dir", self.log_dir),
-            (values["runner"]["logger"], "resume", self.resume),
-        ]
-        for section, key, value in overrides:
-            if value is not None:
-                section[key] = value
-        return from_dict(values)
+        return override(load_config(self.config) if self.file is None else self.file, self.flags)
+
+    @classmethod
+    def of_file(cls, name: str | None) -> type[Train]:
+        """Return this command with a flag for every key of the config `name`, which may be a file's path.
+
+        Its flags depend on the file, since an algorithm of one's own has keys of its own. Without a name they are the
+        library's.
+        """
+        from rlbotics_jax.config import find_config, load_config
+        from rlbotics_jax.flags import flags_of
+
+        file = None if name is None else load_config(name)
+        if name is None:
+            defaults = "The defaults here are the library's; a CONFIG before --help shows its own."
+        else:
+            defaults = f"The defaults here are the values of {find_config(name)}."
+        description = f"{cls.__doc__}\n\nEvery key of the configuration is a flag.\n\n{defaults}"
+        return make_dataclass(
+            cls.__name__,
+            [("flags", Annotated[flags_of(file), tyro.conf.arg(name="")])],
+            bases=(cls,),
+            namespace={"file": file, "__doc__": description},
+            frozen=True,
+        )
 
 
 @dataclass(frozen=True)
@@ -173,13 +183,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A console script has its own folder on the path, not the user's, whose modules a config may name.
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    command = _parse(arguments)
-    if isinstance(command, int):
-        return command
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            return command.run()
+            command = _parse(arguments)
+            return command if isinstance(command, int) else command.run()
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except OSError as error:
@@ -220,38 +228,35 @@ def describe(config: Config, spec: EnvironmentSpec) -> list[str]:
 
 def _parse(arguments: list[str]) -> Any:
     """Return the command, or the exit code where the parser has already answered."""
-    for index, argument in enumerate(arguments):
-        if argument == "--resume" and (index + 1 == len(arguments) or arguments[index + 1].startswith("-")):
-            arguments[index] = "--resume=last"
+    commands: dict[str, Any] = dict(COMMANDS)
+    if arguments[:1] == ["train"]:
+        name, rest = split_config(arguments[1:], _switches())
+        commands["train"] = Train.of_file(name)
+        arguments = ["train", *([] if name is None else [name]), *rest]
+    elif arguments[:1] and arguments[0].startswith("--tyro-"):
+        if arguments[1:2] not in (["bash"], ["zsh"], ["fish"]):
+            return _fail(f"{arguments[0]} must be followed by bash, zsh or fish", BAD_INPUT)
+        commands["train"] = Train.of_file(None)
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
             return tyro.extras.subcommand_cli_from_dict(
-                COMMANDS, prog="rlbotics-jax", description="Train robots in JAX, deploy them as ONNX.", args=arguments
+                commands, prog="rlbotics-jax", description="Train robots in JAX, deploy them as ONNX.", args=arguments
             )
     except SystemExit as stop:
         if not stop.code:
             return OK
-        return _fail(_condense(complaint.getvalue()), BAD_INPUT)
+        sentence = condense(complaint.getvalue())
+        if commands["train"] is not Train:
+            from rlbotics_jax.flags import flag_names
+
+            sentence = with_nearest(sentence, flag_names(get_type_hints(commands["train"])["flags"]))
+        return _fail(f"{sentence} (see rlbotics-jax --help)", BAD_INPUT)
 
 
-def _condense(complaint: str) -> str:
-    """Return the parser's framed message as one line: what is wrong, and the flag that was probably meant."""
-    lines = [line.strip("│╭╮╰╯ ") for line in re.sub(r"\x1b\[[0-9;]*m", "", complaint).splitlines()]
-    sections: list[list[str]] = [[]]
-    for line in lines[1:]:  # after the title; rules part the sections, in ASCII where the terminal has no UTF-8
-        if not line.strip("─-"):
-            sections.append([])
-        else:
-            sections[-1].append(line)
-    sections = [section for section in sections if section]
-    sentence = " ".join(sections[0]) if sections else "the command cannot be read"
-    for section in sections[1:]:
-        if section[0].startswith("Available subcommands"):
-            sentence += f"; {section[0][0].lower()}{' '.join(section)[1:]}"
-        elif section[0].startswith("Perhaps you meant"):
-            sentence += f"; perhaps you meant {' '.join(section[1:2])}"
-    return f"{sentence.rstrip('.')} (see rlbotics-jax --help)"
+def _switches() -> set[str]:
+    """Return the flags of `train` that take no value."""
+    return {f"--{name.replace('_', '-')}" for name, kind in get_type_hints(Train).items() if kind is bool}
 
 
 def _raised_here(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""What a run tells while it lasts: lines on the terminal, a TensorBoard file, and the history that `train` returns."""
+"""What a run records: the history that `train` returns and a TensorBoard file. What it shows is its display's."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 
 from rlbotics_jax.blocks import Block
+from rlbotics_jax.display import Display
 
-_COLUMNS = (
-    ("return", "Episodes/mean_reward", ".2f"),
-    ("length", "Episodes/mean_length", ".0f"),
-    ("value", "Loss/value", ".4f"),
-    ("surrogate", "Loss/surrogate", ".4f"),
-    ("kl", "Diagnostics/kl", ".4f"),
-    ("std", "Policy/action_std", ".3f"),
-    ("lr", "Learning/learning_rate", ".1e"),
-)
 _OF_UPDATES = ("Loss/surrogate", "Loss/value", "Loss/entropy", "Diagnostics/kl", "Diagnostics/clip_fraction")
 """Means over the mini-batch updates of an iteration."""
 
@@ -32,29 +24,29 @@ class RunLog:
         seconds: wall time trained so far, resumed parts included.
     """
 
-    def __init__(self, run: Path | None, log_metrics: bool, print_every: int):
-        """Opens the TensorBoard file in `run` (None writes nothing); prints a line every `print_every` iterations
-        (0 prints nothing)."""
+    def __init__(self, run: Path | None, log_metrics: bool, display: Display):
+        """Opens the TensorBoard file in `run` (None writes nothing)."""
         self.seconds = 0.0
         self._history: dict[str, list[float]] = {}
-        self._print_every, self._last, self._env_steps = print_every, 0, None
+        self._display, self._env_steps = display, None
         self._writer, self._warned = None, False
         if run is not None and log_metrics:
             from tensorboardX import SummaryWriter
 
             self._writer = self._guarded(lambda: SummaryWriter(str(run)))
 
+    def compiling(self, text: str) -> None:
+        """Shows what is being compiled."""
+        self._display.compiling(text)
+
     def begin(self, first: int, last: int, seconds: float) -> None:
         """Says which iterations follow, and how long the run has been trained before."""
-        self._first, self._last, self.seconds = first, last, seconds
+        self._first, self.seconds = first, seconds
+        self._display.begin(first, last)
 
     def message(self, text: str) -> None:
-        """Prints a line, unless nothing is to be printed or nobody reads any more (a closed pipe)."""
-        if self._print_every:
-            try:
-                print(text, flush=True)
-            except OSError:
-                self._print_every = 0
+        """Shows a line."""
+        self._display.message(text)
 
     def warn_once(self, text: str) -> None:
         """Warns, unless this run has warned so before."""
@@ -67,7 +59,7 @@ class RunLog:
         count = len(block.iterations)
         compiled = block.iterations[0][0] == self._first + 1
         if compiled:
-            self.message(f"Compiled and ran the first iteration in {block.seconds:.1f} s.")
+            self._display.compiled(block.seconds)
         for i, (iteration, metrics) in enumerate(block.iterations):
             steps = metrics["env_steps"] - (self._env_steps or 0)
             self._env_steps = metrics["env_steps"]
@@ -81,8 +73,7 @@ class RunLog:
                 metrics |= {name: math.nan for name in _OF_UPDATES if name in metrics}
             self._remember(metrics)
             self._write(iteration, metrics)
-            if self._print_every and (iteration % self._print_every == 0 or iteration == self._last):
-                self.message(self._line(iteration, metrics))
+        self._display.update(block.iterations, block.seconds)
         self.seconds += block.seconds
         return block.iterations
 
@@ -91,7 +82,8 @@ class RunLog:
         return {name: np.asarray(values) for name, values in self._history.items()}
 
     def close(self) -> None:
-        """Finishes the TensorBoard file."""
+        """Finishes the display and the TensorBoard file."""
+        self._display.close()
         if self._writer is not None:
             self._guarded(self._writer.close)
 
@@ -119,11 +111,3 @@ class RunLog:
                 f"The TensorBoard file cannot be written ({error}); training goes on without it.", stacklevel=2
             )
             self._writer = None
-
-    def _line(self, iteration: int, metrics: dict[str, float]) -> str:
-        speed = metrics["Performance/FPS"]
-        parts = [f"{iteration:>6}/{self._last}", " " * 17 if math.isnan(speed) else f"{speed:>9,.0f} steps/s"]
-        for title, name, form in _COLUMNS:
-            if name in metrics and math.isfinite(metrics[name]):
-                parts.append(f"{title} {metrics[name]:{form}}")
-        return "  ".join(parts)

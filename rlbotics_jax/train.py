@@ -21,10 +21,12 @@ from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.compilation import enable_compilation_cache
 from rlbotics_jax.config import Config
 from rlbotics_jax.devices import resolve_device
+from rlbotics_jax.display import make_display
 from rlbotics_jax.envs import Environment, VectorizedEnvironment
 from rlbotics_jax.interrupts import stop_on_interrupt
 from rlbotics_jax.logger import RunLog
 from rlbotics_jax.policy import TrainedPolicy
+from rlbotics_jax.profiler import Profiler
 from rlbotics_jax.program import make_program
 from rlbotics_jax.registry import import_path
 from rlbotics_jax.runs import (
@@ -75,6 +77,7 @@ def train(
     callback: Callback | None = None,
     state: TrainState | None = None,
     compilation_cache: bool = True,
+    profile: bool = False,
 ) -> TrainResult:
     """Trains a policy.
 
@@ -86,6 +89,7 @@ def train(
             Returning True stops the run at the next block's end.
         state: continue from an earlier result's state for `num_learning_iterations` more. It stays usable.
         compilation_cache: keep compiled programs on disk for the next process.
+        profile: write a trace of a few warm iterations into the run's folder, for TensorBoard and Perfetto.
 
     Returns:
         The result, also after Ctrl-C (with `interrupted`), which stops at the end of the running block.
@@ -100,11 +104,16 @@ def train(
     if compilation_cache:
         enable_compilation_cache()
     with jax.default_device(device), stop_on_interrupt() as stop:
-        return _train(config, env, callback, state, lambda: stop.requested)
+        return _train(config, env, callback, state, profile, lambda: stop.requested)
 
 
 def _train(
-    config: Config, env: Any, callback: Callback | None, state: TrainState | None, interrupted: Callable[[], bool]
+    config: Config,
+    env: Any,
+    callback: Callback | None,
+    state: TrainState | None,
+    profile: bool,
+    interrupted: Callable[[], bool],
 ) -> TrainResult:
     runner, logger = config.runner, config.runner.logger
     if logger.log_video:
@@ -119,15 +128,16 @@ def _train(
         logger = logger.replace(resume=str(checkpoint[0] / CHECKPOINTS / str(checkpoint[1])))
         config = config.replace(runner=runner.replace(logger=logger))
     run = create_run(config, spec, environment_class)
+    profiler = Profiler(run) if profile else None
     program = make_program(algorithm, environment, runner.num_steps_per_env)
 
-    print_every = logger.log_interval if logger.enabled and runner.verbose else 0
-    log = RunLog(run, logger.log_metrics, print_every)
+    display = make_display(logger.log_interval if logger.enabled and runner.verbose else 0)
+    log = RunLog(run, logger.log_metrics, display)
     checkpoints = None if run is None else Checkpoints(run, logger.keep_last_n)
     begun = stopped = False
     failure: BaseException | None = None
     try:
-        log.message(
+        log.compiling(
             f"Compiling for {jax.config.jax_default_device}: {config.env.id}, {environment.num_envs} environments."
         )
         state, seconds = initial_state(config, program, state, checkpoint)
@@ -140,6 +150,7 @@ def _train(
             first + runner.num_learning_iterations,
             logger.save_interval,
             lambda: stopped or failure is not None or interrupted(),
+            profiler and profiler.record,
         )
         for block in blocks:
             begun = True
@@ -157,6 +168,8 @@ def _train(
         log.close()
         if checkpoints is not None:
             checkpoints.close()
+        if profiler is not None:
+            log.message(profiler.summary())
         if run is not None and not begun:  # nothing was trained, so there is nothing to find in it
             discard_run(run)
             run = None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rlbotics_jax import blocks
-from rlbotics_jax.blocks import MAX_BLOCK, run_blocks
+from rlbotics_jax.blocks import MAX_BLOCK, TRACED_ITERATIONS, run_blocks
 from rlbotics_jax.counters import add, zero_count
 
 
@@ -55,3 +57,22 @@ def test_blocks_grow_to_the_time_they_should_last(monkeypatch):
     lengths = [len(block.iterations) for block in run(0, 40, 1000)]
     # one iteration takes 0.1 s by this clock, then a block of any length does
     assert lengths[:2] == [1, 1] and 5 in lengths and sum(lengths) == 40
+
+
+def test_one_warm_dispatch_of_few_iterations_is_traced_alone(monkeypatch):
+    traced, calls = [], []
+
+    @contextlib.contextmanager
+    def trace():
+        before = len(calls)
+        yield
+        traced.append(calls[before:])
+
+    def block(state, count):
+        calls.append(int(count))
+        return counting_block(state, count)
+
+    finished = list(run_blocks(block, jnp.float32(0), 0, 30, 1000, lambda: False, trace))
+    # The first dispatch compiles; it takes two more to know how long a warm one lasts.
+    assert calls[:3] == [1, 1, 1] and traced == [[calls[3]]] == [[TRACED_ITERATIONS]]
+    assert [metrics["value"] for one in finished for _, metrics in one.iterations] == list(range(30))

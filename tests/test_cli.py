@@ -99,7 +99,7 @@ def test_every_spelling_of_a_flag_and_the_values_that_stay():
 
 @pytest.mark.parametrize("rest", [["--resume"], ["--resume", "-i", "2"], ["--resume", "last"], ["--resume=last"]])
 def test_resume_alone_means_last(rest):
-    assert cli._parse(["train", "CartpoleBalance", *rest]).resume == "last"
+    assert cli._parse(["train", "CartpoleBalance", *rest]).configure().runner.logger.resume == "last"
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_resume_alone_means_last(rest):
         ([], "Expected one of {train, export, play, list, inspect}"),
         (["trian"], "available subcommands: train, export, play, list, inspect"),
         (["train"], "Missing from rlbotics-jax train: CONFIG"),
-        (["train", "CartpoleBalance", "-n"], "Missing value for argument '-n/--num-envs'"),
-        (["train", "CartpoleBalance", "--num-env", "3"], "perhaps you meant -n, --num-envs N"),
+        (["train", "CartpoleBalance", "-n"], "Missing value for argument '-n/--num-envs/--env.num-envs'"),
+        (["train", "CartpoleBalance", "--num-env", "3"], "perhaps you meant -n, --num-envs, --env.num-envs INT"),
         (["train", "CartpoleBalance", "-n", "many"], "env.num_envs: must be a whole number, got 'many'"),
         (["train", "CartpoleBalance", "-n", "0"], "env.num_envs: must be greater than 0, got 0"),
         (["train", "CartpoleBalance", "-d", "gpuu"], "env.device: got 'gpuu'; allowed are auto, cpu, gpu"),

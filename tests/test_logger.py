@@ -1,4 +1,4 @@
-"""The log: every iteration once, in the history, on the terminal and in the TensorBoard file."""
+"""The log: every iteration once, in the history, on the display and in the TensorBoard file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rlbotics_jax.blocks import Block
+from rlbotics_jax.display import Display, LineDisplay
 from rlbotics_jax.logger import RunLog
 
 
@@ -19,7 +20,7 @@ def block(first, count, seconds, **metrics):
 
 
 def test_history_speed_and_time():
-    log = RunLog(None, log_metrics=True, print_every=0)
+    log = RunLog(None, log_metrics=True, display=Display())
     log.begin(0, 5, seconds=10.0)
     seen = list(log.block(block(1, 1, 4.0))) + list(log.block(block(2, 4, 2.0)))
     assert [iteration for iteration, _ in seen] == [1, 2, 3, 4, 5]
@@ -32,7 +33,7 @@ def test_history_speed_and_time():
 
 
 def test_a_metric_that_comes_later_and_one_without_episodes_are_nan():
-    log = RunLog(None, log_metrics=False, print_every=0)
+    log = RunLog(None, log_metrics=False, display=Display())
     log.begin(0, 2, 0.0)
     first = block(1, 1, 1.0)
     first.iterations[0][1]["Episodes/count"] = 0.0
@@ -44,7 +45,7 @@ def test_a_metric_that_comes_later_and_one_without_episodes_are_nan():
 
 
 def test_lines_every_interval_and_at_the_end(capsys):
-    log = RunLog(None, log_metrics=False, print_every=2)
+    log = RunLog(None, log_metrics=False, display=LineDisplay(2))
     log.begin(0, 5, 0.0)
     list(log.block(block(1, 5, 1.0)))
     lines = [line for line in capsys.readouterr().out.splitlines() if "/5 " in line]
@@ -53,7 +54,7 @@ def test_lines_every_interval_and_at_the_end(capsys):
 
 
 def test_tensorboard_file_holds_the_scalars_under_their_names(tmp_path):
-    log = RunLog(tmp_path, log_metrics=True, print_every=0)
+    log = RunLog(tmp_path, log_metrics=True, display=Display())
     log.begin(0, 3, 0.0)
     list(log.block(block(1, 3, 1.0)))
     log.close()
@@ -65,7 +66,7 @@ def test_tensorboard_file_holds_the_scalars_under_their_names(tmp_path):
 
 
 def test_a_failing_writer_warns_once_and_the_run_goes_on(tmp_path):
-    log = RunLog(tmp_path, log_metrics=True, print_every=0)
+    log = RunLog(tmp_path, log_metrics=True, display=Display())
     log.begin(0, 3, 0.0)
     log._writer.add_scalar = lambda *_: (_ for _ in ()).throw(OSError("No space left on device"))
     with pytest.warns(UserWarning, match="No space left") as caught:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import assert_bit_equal, raw, small_config, small_step
-from toys import ActionReward, DelayedReward
+from toys import ActionReward, DelayedReward, WideObservations
 
 from rlbotics_jax.algorithms import hyperparameters_of, make_algorithm
 from rlbotics_jax.compilation import jit
@@ -132,6 +132,26 @@ def test_rollout_is_stored_once_as_the_formula_says():
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(rollout.transitions))
     floats = 5 + 1 + 1 + 4  # observation, latent action, mean, and log-probability, value, reward, final value
     assert size == 8 * 16 * (4 * floats + 3)
+
+
+@pytest.mark.parametrize(("normalized", "copies"), [(False, 1.25), (True, 2.1)])
+def test_memory_grows_by_one_rollout(normalized, copies):
+    """What the compiled block keeps alive, per sample: the formula's bytes once, plus returns, advantages and indices.
+
+    Many mini-batches, so that theirs is small. Where observations are normalised, the merge of the statistics writes
+    out the valid rows on a CPU, which does not fuse them into their sum.
+    """
+    changes = {f"runner__{name}__obs_normalization": normalized for name in ("actor", "critic")}
+    config = small_config(runner__algorithm__num_mini_batches=32, **changes)
+
+    def live_bytes(num_envs: int) -> int:
+        init, step = small_step(WideObservations(), config, num_envs=num_envs)
+        block = jit(make_block(step, 2), donate_argnums=0)
+        return block.lower(jax.eval_shape(init, 0), np.int32(1)).compile().memory_analysis().temp_size_in_bytes
+
+    per_sample = (live_bytes(512) - live_bytes(256)) / (256 * 8)
+    formula = 4 * (64 + 1 + 1 + 4) + 3  # observation, latent action, mean, four floats, three flags
+    assert formula < per_sample < copies * formula
 
 
 def test_reconfigure_takes_over_what_changed_and_keeps_what_training_adapted():

@@ -83,3 +83,10 @@ class PrivilegedReward(Toy):
 
     def outcome(self, time, goal, action):
         return goal, True
+
+
+class WideObservations(TimeLimitOnly):
+    """As TimeLimitOnly, with 64 observations: wide against the few other numbers that a rollout holds a step."""
+
+    def observe(self, time, goal):
+        return {"observation": jnp.full((64,), time, jnp.float32)}

@@ -159,6 +159,8 @@ class PPO:
             indices, is_sample = mini_batch
             batch = jax.tree.map(lambda leaf: leaf[indices], samples)
             batch = batch.replace(weights=batch.weights * is_sample)
+            # A weight of 0 keeps an invalid row out of the loss, but not a NaN in it out of the gradient.
+            batch = zero_other_rows(batch.weights > 0, batch)
             # Before the first step of an iteration nothing has moved, and its KL is rounding.
             state, metrics = self._mini_batch_step(state, old_distribution, batch, adapt=step > 0)
             return (state, step + 1), metrics
@@ -214,9 +216,7 @@ class PPO:
         if not self.settings.normalize_advantage_per_mini_batch:
             advantages = self._normalized(advantages, weights)
         samples = Samples(rollout.act, advantages, returns, weights)
-        samples = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples)
-        # A weight of 0 keeps an invalid row out of the loss, but not a NaN in it out of the gradient.
-        return zero_other_rows(samples.weights > 0, samples), explained_variance
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples), explained_variance
 
     def is_primed(self, state: PPOState) -> Bool[Array, ""]:
         """Returns whether the observation statistics hold anything yet; True where nothing is normalised.

@@ -27,7 +27,7 @@ class SymmetryConfig(ConfigBase):
             the owner of the robot knows which joint mirrors which, so it is required.
         use_data_augmentation: append the mirrored samples to every mini-batch.
         use_mirror_loss: add the squared difference between the policy and its mirror image to the loss.
-        mirror_loss_coeff: weight of that loss; 1.0, RLBotics' value.
+        mirror_loss_coeff: weight of that loss. 1.0 is RLBotics' value.
     """
 
     data_augmentation_func: str | Callable
@@ -60,29 +60,30 @@ class PPOConfig(ConfigBase):
 
     Attributes:
         class_name: PPO, an import path `module:Class` or a class; a subclass names its config as `config_class`.
-        optimizer: adam, adamw, sgd or rmsprop, in any case; adam needs the least tuning.
-        learning_rate: first learning rate; 1e-3 is only a start, since the adaptive schedule moves it.
-        min_learning_rate, max_learning_rate: bounds of the adaptive rate; 1e-5 and 1e-2 are RLBotics' built-in bounds.
-        num_learning_epochs: passes over each rollout; 5 reuses samples without leaving the clipped region.
-        num_mini_batches: parts per pass, each one gradient step; 4 keeps them large with thousands of environments.
+        optimizer: adam, adamw, sgd or rmsprop, in any case. adam needs the least tuning.
+        learning_rate: first learning rate. 1e-3 is only a start, since the adaptive schedule moves it.
+        min_learning_rate: lower bound of the adaptive rate. 1e-5 is RLBotics' built-in bound.
+        max_learning_rate: upper bound of the adaptive rate. 1e-2 is RLBotics' built-in bound.
+        num_learning_epochs: passes over each rollout. 5 reuses samples without leaving the clipped region.
+        num_mini_batches: parts per pass, each one gradient step. 4 keeps them large with thousands of environments.
         schedule: adaptive holds the KL divergence near desired_kl by moving the learning rate; fixed does not. adaptive
             spares tuning the rate for each robot.
-        value_loss_coef: weight of the value loss; 1.0, since actor and critic share no parameters.
-        clip_param: bound on the change of the probability ratio; 0.2 is the paper's value.
+        value_loss_coef: weight of the value loss. 1.0, since actor and critic share no parameters.
+        clip_param: bound on the change of the probability ratio. 0.2 is the paper's value.
         use_clipped_value_loss: also bound the change of the value by clip_param. false here: the bound is absolute, so
             that its effect depends on the scale of the returns and it slows the critic where they are large. RLBotics'
             default is true; no file that it ships sets the key.
         desired_kl: KL divergence between the old and the new policy that the adaptive schedule aims at; null only with
             fixed.
-        entropy_coef: weight of the entropy bonus; 0.01 keeps the standard deviation from collapsing early.
-        gamma: discount factor; 0.99 looks 100 steps ahead.
-        lam: decay of generalised advantage estimation; 0.95 trades a little bias for much less variance.
-        max_grad_norm: bound on the norm of the gradient, separately for actor and critic; 1.0, RLBotics' value.
-        normalize_advantage_per_mini_batch: normalise advantages in each mini-batch instead of once per rollout; false,
+        entropy_coef: weight of the entropy bonus. 0.01 keeps the standard deviation from collapsing early.
+        gamma: discount factor. 0.99 looks 100 steps ahead.
+        lam: decay of generalised advantage estimation. 0.95 trades a little bias for much less variance.
+        max_grad_norm: bound on the norm of the gradient, separately for actor and critic. 1.0 is RLBotics' value.
+        normalize_advantage_per_mini_batch: normalise advantages in each mini-batch instead of once per rollout. false,
             since the moments of the whole rollout have less noise.
-        share_cnn_encoders: let the critic use the actor's image encoders; false, as in RLBotics.
+        share_cnn_encoders: let the critic use the actor's image encoders. false, as in RLBotics.
         max_rejected_updates: training stops with an error after so many consecutive mini-batch updates with non-finite
-            gradients; 100 is more than one iteration has, so that one bad rollout does not end a run.
+            gradients. 100 is more than one iteration has, so that one bad rollout does not end a run.
         rnd_cfg: settings of random network distillation, or null for none.
         symmetry_cfg: settings of the symmetry extension, or null for none.
     """

@@ -30,6 +30,8 @@ class ConfigBase:
                 super().validate()
                 self.check_range("entropy_decay", 0.0, 1.0)
 
+    An `Attributes` section in the docstring explains the keys; the first sentence of an entry is the help of its flag.
+
     Construction turns every value into its annotated type (`coercion.coerce`; a field may name a function of its own in
     `metadata["parse"]`) and then calls `validate`. Errors are `ConfigError`s; a config built directly names its keys
     relative to itself, `from_dict` of the whole file names them in full.

@@ -42,7 +42,8 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _parse_yaml(text: str) -> Any:
+def parse_yaml(text: str) -> Any:
+    """The value that a YAML text holds, numbers as YAML 1.2 reads them; raises ConfigError for what is no YAML."""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -132,7 +133,7 @@ def _read(path: Path) -> Config:
         reason = "it is no UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise ConfigError("", f"the file cannot be read ({reason})") from error
     is_json = path.suffix.lower() == ".json"
-    mapping = (_parse_json if is_json else _parse_yaml)(text) if text.strip() else None
+    mapping = (_parse_json if is_json else parse_yaml)(text) if text.strip() else None
     if mapping is None:
         raise ConfigError("", "the file is empty; it must have the keys env and runner")
     if not isinstance(mapping, Mapping):

@@ -45,7 +45,7 @@ class GaussianDistributionConfig(ConfigBase):
             default does not bound in practice; the files of RLBotics have [0.2, 1.5] or [0.2, 2.0], to keep exploring.
         std_type: what the trained parameter is: the standard deviation itself (scalar) or its logarithm (log). scalar
             is RLBotics' default.
-        learn_std: whether it is trained; true, since a policy must be able to settle.
+        learn_std: whether it is trained. true, since a policy must be able to settle.
     """
 
     class_name: str | type = "GaussianDistribution"
@@ -78,7 +78,8 @@ class MLPConfig(ConfigBase):
         class_name: MLPModel, an import path `module:Class` or a class: a Flax module of your own.
         hidden_dims: widths of the hidden layers; -1 is the width of the input; one number is one layer. Three layers of
             256 are RLBotics' default, sized for locomotion with dozens of joints.
-        activation: one of the 13 names of `ACTIVATIONS`. elu is smooth and is what all shipped files use.
+        activation: relu, elu, selu, crelu, lrelu, leaky_relu, tanh, sigmoid, softplus, gelu, swish, mish or identity.
+            elu is smooth and is what all shipped files use.
         obs_normalization: subtract the running mean and divide by the running standard deviation. The first rollout of
             a run then only fills the statistics and teaches nothing (docs/defaults.md). false, as in
             RLBotics, though all of its shipped files switch it on.
@@ -113,11 +114,13 @@ class CNNEncoderConfig(ConfigBase):
 
     Attributes:
         output_channels: channels of each layer; its length is the number of layers. Three layers, as in RLBotics.
-        kernel_size, stride, dilation: of the convolution, per layer. 3, 1, 1: the smallest centred kernel, no gaps.
+        kernel_size: side of the square kernel, per layer. 3 is the smallest centred kernel.
+        stride: stride of the convolution, per layer. 1 leaves nothing out.
+        dilation: spacing of the kernel's points, per layer. 1 has no gaps.
         padding: none, zeros, reflect, replicate or circular. none, as in RLBotics.
         norm: none, batch or layer, per layer. none: batch statistics disturb the policy between acting and updating.
-        activation: one of `ACTIVATIONS`, after each layer; elu as in the MLP.
-        max_pool: whether to pool (3x3, stride 2, padding 1) after a layer, per layer; false, as in RLBotics.
+        activation: after each layer, by one of the names that the MLP's activation has. elu as there.
+        max_pool: whether to pool (3x3, stride 2, padding 1) after a layer, per layer. false, as in RLBotics.
         global_pool: none, max or avg over the last feature map; none keeps where things are in the image.
         flatten: whether the features are flattened for the MLP behind it, which needs it: true.
     """

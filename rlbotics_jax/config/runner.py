@@ -23,13 +23,14 @@ class EnvConfig(ConfigBase):
     """Which environment is trained, how many of it, and where.
 
     Attributes:
-        framework: one of `FRAMEWORKS`; it may be left out where id is an import path, which then means mjx.
+        framework: mjx, playground, brax, gymnasium, envpool, mjlab or isaaclab; it may be left out where id is an
+            import path, which then means mjx.
         id: registered task name, or an import path `module:Class`. Required: there is no task to prefer.
         num_envs: environments stepped together. Required: the right number depends on the simulator and the machine.
         device: auto (an accelerator where there is one), cpu, gpu, mps, cuda or cuda:N.
         clip_actions: bound on the absolute value of the action before the simulator sees it, or null for none.
         nconmax: size of mjlab's contact buffer, or null to let it choose; other frameworks have none.
-        headless: run Isaac Lab without a window; true, since training needs none.
+        headless: run Isaac Lab without a window. true, since training needs none.
         kwargs: keyword arguments of the environment's class; free-form.
         imports: modules that are imported first, such as those that register your own tasks.
         init_at_random_ep_len: start each environment at a random time of its episode, so that they do not all end
@@ -101,14 +102,15 @@ class LoggerConfig(ConfigBase):
         log_name: Logger, or a path that ends so; another logger cannot be named here, use a callback of `train`.
         log_dir: folder of all runs, or null to write nothing.
         experiment: folder of the runs of one experiment inside log_dir.
-        log_interval: iterations between two reports on the terminal; files get every iteration.
-        log_metrics: write a TensorBoard file; true, since its cost does not show beside an iteration.
-        log_video: record videos at saved iterations; false, since rendering takes time.
-        log_config: write config.json; true, so that every run can be repeated.
-        save_interval: iterations between two checkpoints; 1000 saves once in a default run, shipped files save oftener.
+        log_interval: iterations between two lines of the log, or two rows of the live table; files get every iteration.
+        log_metrics: write a TensorBoard file. true, since its cost does not show beside an iteration.
+        log_video: record videos at saved iterations. false, since rendering takes time.
+        log_config: write config.json. true, so that every run can be repeated.
+        save_interval: iterations between two checkpoints. 1000 saves once in a default run, shipped files save oftener.
         keep_last_n: checkpoints kept in a run, 0 for all; the best policy is never removed.
         save_best: keep the policy with the best mean return, whatever the interval.
-        resume: null to start afresh; to go on: last or best (of this task's runs in log_dir), a run's name, or a path.
+        resume: null to start afresh; to go on: last or best (of this task's runs in log_dir), a run's name, or a path;
+            the flag alone means last.
     """
 
     enabled: bool = True
@@ -151,11 +153,12 @@ class OnPolicyRunnerConfig(ConfigBase):
         class_name: OnPolicyRunner, or a path that ends so; another loop is written with rlbotics_jax.make_train_step.
         seed: 0 to 2^32 - 1, or null to draw one, which config.json then holds.
         num_learning_iterations: iterations of the run, and, when it is resumed, how many more.
-        num_steps_per_env: steps of each environment per iteration; 24 is short, for thousands of environments.
-        verbose: print progress; true.
+        num_steps_per_env: steps of each environment per iteration. 24 is short, for thousands of environments.
+        verbose: print progress.
         check_for_nan: stop with an error at the first non-finite observation or reward. false: such an environment is
             reset, its step does not count, and the number of them is logged.
-        torch_compile_mode: RLBotics' key. It has no meaning here, where everything is compiled: other than null warns.
+        torch_compile_mode: default, max-autotune-no-cudagraphs or null; RLBotics' key, without meaning here, where
+            everything is compiled: other than null warns.
         logger, algorithm, actor, critic: the parts. The actor needs a distribution_cfg to draw actions from.
     """
 
