@@ -1,0 +1,176 @@
+"""From the command to the first iteration, as a user waits for it, beside Brax on the same task.
+
+    python benchmarks/startup.py                    3 rounds
+    python benchmarks/startup.py --rounds 1
+
+`rlbotics-jax train CartpoleBalance` runs in a pipe: seconds from starting the process to the line that reports the
+first iteration, once with an empty compilation cache (a fresh XDG_CACHE_HOME) and once with the cache that this left.
+Brax's PPO trains the same task with the same sizes (workers/brax_ppo.py), without a compilation cache, as it comes:
+seconds from starting the process to `progress_fn` after the first iteration. Brax reports through evaluations (128
+episodes of the untrained policy, and again after each report's training), which compile too; it runs once with them, as
+it does unless told otherwise, and once with `run_evals=False`. The four take turns. Brax has an environment of its own
+(benchmarks/.venvs/brax), which the first run builds. Figures go to benchmarks/results/startup.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    Worker,
+    brax_requirements,
+    installed_versions,
+    peer_python,
+    print_table,
+    ratios,
+    spread,
+    summary,
+    warn_if_busy,
+    worker_environment,
+    write_json,
+)
+
+TASK = "CartpoleBalance"
+REPORT = "ran the first iteration"
+"""What the line says that reports it."""
+
+WARM_BAR_SECONDS = 12.0
+COLD_BAR = 0.5
+"""Of Brax's time."""
+
+COLD, WARM = "ours, empty cache", "ours, warm cache"
+EVALUATED, BARE = "Brax", "Brax, no evaluations"
+
+
+def command() -> list[str]:
+    """Returns the console script of this interpreter's environment; in a checkout that is not installed, its module."""
+    script = Path(sys.executable).with_name("rlbotics-jax")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "rlbotics_jax.cli"]
+
+
+def environment(cache: Path) -> dict[str, str]:
+    """Returns the environment variables of our runs: all caches in `cache`."""
+    variables = worker_environment({"XDG_CACHE_HOME": str(cache)})
+    variables.pop("JAX_COMPILATION_CACHE_DIR", None)
+    return variables
+
+
+def first_iteration(cache: Path, iterations: int) -> float:
+    """Starts a training, waits for its first iteration and ends it; returns the seconds.
+
+    Raises:
+        SystemExit: it ended without one; with what it wrote.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["train", TASK, "-i", str(iterations), "--log-dir", folder]
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [*command(), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment(cache),
+            cwd=folder,
+            text=True,
+        )
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if REPORT in line:
+                seconds = time.perf_counter() - started
+                process.kill()
+                process.wait()
+                process.stdout.close()
+                return seconds
+        raise SystemExit(f"rlbotics-jax {' '.join(arguments)} reported no first iteration:\n{''.join(lines)}")
+
+
+def first_result(peer: Path, *arguments: str) -> tuple[float, dict[str, str]]:
+    """Starts Brax and waits for its first training result; returns the seconds and the versions."""
+    with tempfile.TemporaryDirectory() as cache:
+        variables = {"XDG_CACHE_HOME": cache, "JAX_ENABLE_COMPILATION_CACHE": "false"}
+        with Worker(peer, "brax_ppo.py", "--task", TASK, "--iterations", 1, *arguments, variables=variables) as worker:
+            return worker.ready_seconds, worker.ready["versions"]
+
+
+def measure(peer: Path, rounds: int, iterations: int, evaluated: bool) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Returns the seconds of each way to start, one a round, and the peer's versions."""
+    read_files(peer)
+    seconds: dict[str, list[float]] = {}
+    versions: dict[str, str] = {}
+    for i in range(rounds):
+        with tempfile.TemporaryDirectory() as cache:
+            for name in (COLD, WARM):
+                seconds.setdefault(name, []).append(first_iteration(Path(cache), iterations))
+        for name, arguments in ((EVALUATED, ["--evaluations"]), (BARE, [])):
+            if evaluated or name == BARE:
+                value, versions = first_result(peer, *arguments)
+                seconds.setdefault(name, []).append(value)
+        print(
+            f"round {i + 1}: " + ", ".join(f"{name} {values[-1]:.1f} s" for name, values in seconds.items()), flush=True
+        )
+    return seconds, versions
+
+
+def read_files(peer: Path) -> None:
+    """Imports once what the runs import, so that the first of them does not wait for the disk."""
+    with tempfile.TemporaryDirectory() as cache:
+        variables = environment(Path(cache))
+        subprocess.run([*command(), "inspect", TASK], env=variables, stdout=subprocess.DEVNULL, check=True)
+        modules = "import brax.training.agents.ppo.train, mujoco.mjx"
+        subprocess.run([str(peer), "-c", modules], env=variables, stdout=subprocess.DEVNULL, check=True)
+
+
+def main() -> None:
+    """Measures, prints the table and writes the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("-i", "--iterations", type=int, default=10, help="what our command is asked for; it is ended")
+    parser.add_argument("--no-evaluations", action="store_true", help="leave out Brax with evaluations, the slow one")
+    parser.add_argument("--peer-python", type=Path, help="one that has Brax, instead of building it")
+    options = parser.parse_args()
+
+    peer = options.peer_python or peer_python("brax", brax_requirements())
+    busy = warn_if_busy()
+    seconds, versions = measure(peer, options.rounds, options.iterations, not options.no_evaluations)
+    figures: dict[str, Any] = {
+        "task": TASK,
+        "cpus_busy_before": busy,
+        "seconds": {name: summary(values) for name, values in seconds.items()},
+    }
+    rows = []
+    for name, values in seconds.items():
+        peers = [other for other in (EVALUATED, BARE) if other in seconds and name not in (EVALUATED, BARE)]
+        against = {other: ratios(values, seconds[other]) for other in peers}
+        if against:
+            figures.setdefault("ratios", {})[name] = {other: summary(ratio) for other, ratio in against.items()}
+        cells = [spread(against[other], ".2f") if other in against else "" for other in (EVALUATED, BARE)]
+        rows.append([name, spread(values), *cells, verdict(name, values, against)])
+    columns = ("start", "seconds", "of Brax's", "of Brax's without evaluations", "bar")
+    print_table("Command to first iteration, median [min-max]", columns, rows)
+    write_json("startup", figures, installed_versions("jax", "jaxlib", "mujoco", "mujoco-mjx") | {"peer": versions})
+
+
+def verdict(name: str, seconds: list[float], against: dict[str, list[float]]) -> str:
+    """Returns the bar of a row, and whether it was met; the ratio's bar against Brax with and without evaluations."""
+    if name == COLD:
+        met = {peer: says(statistics.median(ratio) <= COLD_BAR) for peer, ratio in against.items()}
+        return f"<= {COLD_BAR} of {', of '.join(f'{peer}: {answer}' for peer, answer in met.items())}"
+    if name == WARM:
+        return f"<= {WARM_BAR_SECONDS:g} s: {says(statistics.median(seconds) <= WARM_BAR_SECONDS)}"
+    return ""
+
+
+def says(met: bool) -> str:
+    """Returns how the table says it."""
+    return "met" if met else "MISSED"
+
+
+if __name__ == "__main__":
+    main()
