@@ -43,11 +43,10 @@ RLBOTICS = ("telekinesis-rlbotics==0.1.3", "torch==2.13.0")
 """Requirements of RLBotics' environment."""
 
 
-def brax_requirements() -> list[str]:
-    """Returns the requirements of Brax's environment: the last Brax, what this library's environments import, and the
-    MuJoCo of the calling process, so that both simulate with the same."""
-    physics = [f"{package}=={importlib.metadata.version(package)}" for package in ("mujoco", "mujoco-mjx")]
-    return ["brax==0.14.2", "jax==0.10.2", "flax==0.12.8", "optax==0.2.8", "jaxtyping==0.3.11", "pyyaml", *physics]
+def brax_python() -> Path:
+    """Returns the Python of the environment that has Brax, Playground and this library, so that all use the same JAX
+    and MuJoCo."""
+    return peer_python("brax", ["brax==0.14.2", "playground==0.2.0", "jax==0.10.2", f"-e{HERE.parent}[onnx]"])
 
 
 class WorkerError(RuntimeError):

@@ -46,6 +46,7 @@ def run_blocks(
     first: int,
     last: int,
     boundary_interval: int,
+    started: float,
     should_stop: Callable[[], bool],
     trace: Callable[[], contextlib.AbstractContextManager] | None = None,
 ) -> Iterator[Block]:
@@ -59,11 +60,12 @@ def run_blocks(
         state: the state after `first` iterations.
         first, last: completed iterations before and after.
         boundary_interval: iterations between two boundaries.
+        started: when the first block's time began, by `time.perf_counter`: before the program was compiled.
         should_stop: asked before every dispatch.
         trace: the context of one dispatch of at most `TRACED_ITERATIONS`, the first after compiling and warming up,
             with nothing else running.
     """
-    done, finished, seconds_per_iteration = first, time.perf_counter(), None
+    done, finished, seconds_per_iteration = first, started, None
     pending: tuple[int, int, Metrics] | None = None
 
     def fetch(state: TrainState | None) -> Block:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 OPTIMIZERS = {
     "adam": lambda: optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8),
@@ -27,13 +27,10 @@ def make_optimizer(name: str) -> optax.GradientTransformation:
 
 
 def clip_by_global_norm(gradients: PyTree, max_norm: Float[Array, ""] | float) -> tuple[PyTree, Float[Array, ""]]:
-    """Returns g * min(1, max_norm / (|g| + 1e-6)) and the norm |g| over all leaves, as torch's clip_grad_norm_."""
+    """Returns g * min(1, max_norm / (|g| + 1e-6)) and the norm |g| over all leaves, as torch's clip_grad_norm_.
+
+    The norm is finite only where every element is, and the sum of their squares does not overflow.
+    """
     norm = jnp.sqrt(sum(jnp.sum(jnp.square(gradient)) for gradient in jax.tree.leaves(gradients)))
     scale = jnp.minimum(1.0, max_norm / (norm + 1e-6))
     return jax.tree.map(lambda gradient: gradient * scale, gradients), norm
-
-
-def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    """Returns whether every element of every leaf is finite."""
-    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]
-    return jnp.all(jnp.stack(leaves))

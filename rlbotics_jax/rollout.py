@@ -62,15 +62,15 @@ def collect(
     state = state.replace(environment=environment.begin_rollout(state.environment, restart_key))
     first_memory = state.memory
 
-    def step(state: PerEnvironmentState, step_key: Array):
-        act_key, process_key = jax.random.split(step_key)
+    def step(state: PerEnvironmentState, step_keys: Array):
+        act_key, process_key = step_keys
         actions, memory, record = algorithm.act(algorithm_state, state.observations, state.memory, act_key)
         environment_state, timestep = environment.step(state.environment, actions)
         memory, transition = algorithm.process_env_step(algorithm_state, memory, record, timestep, process_key)
         state, statistics = count_step(state.replace(memory=memory), timestep)
         return state.replace(environment=environment_state), (transition, statistics)
 
-    state, (transitions, statistics) = jax.lax.scan(step, state, jax.random.split(scan_key, num_steps))
+    state, (transitions, statistics) = jax.lax.scan(step, state, jax.random.split(scan_key, (num_steps, 2)))
     sums = jax.tree.map(lambda per_step: jnp.sum(per_step, axis=0, dtype=per_step.dtype), statistics)
     return state, Rollout(
         transitions=transitions,

@@ -140,15 +140,17 @@ def _train(
         log.compiling(
             f"Compiling for {jax.config.jax_default_device}: {config.env.id}, {environment.num_envs} environments."
         )
+        started = time.perf_counter()
         state, seconds = initial_state(config, program, state, checkpoint)
         first = int(state.shared.iteration)
         log.begin(first, first + runner.num_learning_iterations, seconds)
         blocks = run_blocks(
-            program.block,
+            program.run_block,
             state,
             first,
             first + runner.num_learning_iterations,
             logger.save_interval,
+            started,
             lambda: stopped or failure is not None or interrupted(),
             profiler and profiler.record,
         )

@@ -64,3 +64,8 @@ def raw(tree: Any) -> Any:
 def assert_bit_equal(first: Any, second: Any) -> None:
     """Asserts that two trees are equal to the bit."""
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), raw(first), raw(second))
+
+
+def all_finite(tree: Any) -> bool:
+    """Returns whether every element of every leaf is finite."""
+    return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))

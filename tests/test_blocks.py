@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ def counting_block(state, count):
 
 
 def run(first, last, interval, should_stop=lambda: False):
-    return list(run_blocks(counting_block, jnp.float32(first), first, last, interval, should_stop))
+    return list(run_blocks(counting_block, jnp.float32(first), first, last, interval, time.perf_counter(), should_stop))
 
 
 @pytest.mark.parametrize(("first", "last", "interval"), [(0, 7, 3), (4, 11, 5), (0, 1, 100), (0, 200, 64), (9, 10, 2)])
@@ -40,7 +41,7 @@ def test_every_iteration_once_in_order_and_states_at_boundaries(first, last, int
 
 def test_a_stop_takes_effect_at_the_end_of_what_was_dispatched():
     finished = []
-    for block in run_blocks(counting_block, jnp.float32(0), 0, 10**6, 10**6, lambda: bool(finished)):
+    for block in run_blocks(counting_block, jnp.float32(0), 0, 10**6, 10**6, 0.0, lambda: bool(finished)):
         finished.append(block)
     last = finished[-1]
     assert float(last.state) == last.iterations[-1][0] == sum(len(block.iterations) for block in finished) < 1000
@@ -72,7 +73,7 @@ def test_one_warm_dispatch_of_few_iterations_is_traced_alone(monkeypatch):
         calls.append(int(count))
         return counting_block(state, count)
 
-    finished = list(run_blocks(block, jnp.float32(0), 0, 30, 1000, lambda: False, trace))
+    finished = list(run_blocks(block, jnp.float32(0), 0, 30, 1000, 0.0, lambda: False, trace))
     # The first dispatch compiles; it takes two more to know how long a warm one lasts.
     assert calls[:3] == [1, 1, 1] and traced == [[calls[3]]] == [[TRACED_ITERATIONS]]
     assert [metrics["value"] for one in finished for _, metrics in one.iterations] == list(range(30))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import all_finite
 from ppo_cases import (
     TRUE,
     N,
@@ -24,7 +25,6 @@ from ppo_cases import (
 )
 
 from rlbotics_jax.algorithms import PPO
-from rlbotics_jax.optimizers import all_finite
 
 
 class RecordingPPO(PPO):
@@ -60,7 +60,7 @@ class TestGuard:
         old = state.parameters["actor"]["distribution"]
         loss, _ = jax.jit(ppo.loss)(state.parameters, state, old, bad)
         gradients = jax.jit(jax.grad(ppo.loss, has_aux=True))(state.parameters, state, old, bad)[0]
-        assert math.isfinite(float(loss)) and not bool(all_finite(gradients))
+        assert math.isfinite(float(loss)) and not all_finite(gradients)
 
         warm, metrics = step(state, good)
         assert float(metrics["applied"]) == 1.0 and int(warm.rejected_updates) == 0
@@ -81,7 +81,7 @@ class TestGuard:
         bad = self.overflowing(rollout, (0, 0))
         after, metrics = updated(ppo, state, bad, last)
         assert float(metrics["Diagnostics/rejected_updates"]) == 1.0
-        assert bool(all_finite(after.parameters)) and int(after.rejected_updates) <= 1
+        assert all_finite(after.parameters) and int(after.rejected_updates) <= 1
 
         order = np.asarray(ppo.permutation(jax.random.split(jax.random.key(0), 1)[0], T * N))
         applied = np.concatenate([rows for rows in (order[j::4] for j in range(4)) if 0 not in rows])

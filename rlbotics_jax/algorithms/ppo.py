@@ -24,7 +24,7 @@ from rlbotics_jax.config import ConfigError, PPOConfig
 from rlbotics_jax.config.errors import shown
 from rlbotics_jax.distributions import GaussianDistribution
 from rlbotics_jax.models import Model, make_model
-from rlbotics_jax.optimizers import all_finite, clip_by_global_norm, make_optimizer
+from rlbotics_jax.optimizers import clip_by_global_norm, make_optimizer
 from rlbotics_jax.permutation import random_permutation
 from rlbotics_jax.registry import DISTRIBUTIONS
 from rlbotics_jax.returns import gae, next_values
@@ -301,12 +301,14 @@ class PPO:
             )
             learning_rate = jnp.where(adapt, adapted, learning_rate)
 
-        # A finite loss can have a gradient that is not (an overflowing ratio), so the gradients decide.
-        finite = all_finite(gradients)
+        max_norm = hyperparameters["max_grad_norm"]
+        clipped = {name: clip_by_global_norm(gradient, max_norm) for name, gradient in gradients.items()}
+        gradients = {name: gradient for name, (gradient, _) in clipped.items()}
+        # A finite loss can have a gradient that is not (an overflowing ratio), so the gradients decide, by their norms:
+        # a sum of squares is finite only where every term is.
+        finite = jnp.isfinite(sum(norm for _, norm in clipped.values()))
         has_rows = pmean(jnp.sum(batch.weights), self.axis_name) > 0
         accepted = finite & has_rows
-        max_norm = hyperparameters["max_grad_norm"]
-        gradients = {name: clip_by_global_norm(gradient, max_norm)[0] for name, gradient in gradients.items()}
         optimizer = make_optimizer(self.settings.optimizer)
         direction, optimizer_state = optimizer.update(gradients, state.optimizer, parameters)
         stepped = jax.tree.map(lambda parameter, d: parameter - learning_rate * d, parameters, direction)
