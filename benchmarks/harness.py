@@ -43,10 +43,11 @@ RLBOTICS = ("telekinesis-rlbotics==0.1.3", "torch==2.13.0")
 """Requirements of RLBotics' environment."""
 
 
-def brax_python() -> Path:
-    """Returns the Python of the environment that has Brax, Playground and this library, so that all use the same JAX
-    and MuJoCo."""
-    return peer_python("brax", ["brax==0.14.2", "playground==0.2.0", "jax==0.10.2", f"-e{HERE.parent}[onnx]"])
+def brax_python(task: str) -> Path:
+    """Returns the Python of the environment for a task: Brax and this library, so that both use the same JAX and
+    MuJoCo, and Playground only for its own task, since the warp that it installs takes 2.5 s to import."""
+    name, extra = ("playground", ["playground==0.2.0"]) if task.startswith("Playground") else ("brax", [])
+    return peer_python(name, ["brax==0.14.2", "jax==0.10.2", f"-e{HERE.parent}", *extra])
 
 
 class WorkerError(RuntimeError):

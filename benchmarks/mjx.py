@@ -13,9 +13,9 @@ iterations in one dispatch:
     training     what `train` dispatches: both
     brax         Brax's training epochs, by its own clock
 
-Brax needs a virtual environment of its own (benchmarks/.venvs/brax), which the first run builds; this library's workers
-run there too, so that both use the same JAX and MuJoCo. Two tasks: the library's cart-pole, and MuJoCo Playground's,
-whose step costs more than twice as much. Figures go to benchmarks/results/mjx.json.
+Two tasks: the library's cart-pole, and MuJoCo Playground's. The first run builds a virtual environment for each
+(benchmarks/.venvs), where this library's workers run too, so that both use the same JAX and MuJoCo. Figures go to
+benchmarks/results/mjx.json.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def main() -> None:
     parser.add_argument("--peer-python", type=Path, help="a Python that has all of it, instead of building one")
     options = parser.parse_args()
 
-    peer = options.peer_python or brax_python()
+    pythons = {task: options.peer_python or brax_python(task) for task in options.tasks}
     busy, tasks, versions = warn_if_busy(), {}, {}
     for task in options.tasks:
-        figures = measure(task, options.rounds, options.iterations, peer)
+        figures = measure(task, options.rounds, options.iterations, pythons[task])
         versions |= figures.pop("versions")
         tasks[task] = figures
         report(task, figures)

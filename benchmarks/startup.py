@@ -9,8 +9,8 @@ Brax's PPO trains the same task with the same sizes (workers/brax_ppo.py), witho
 seconds from starting the process to `progress_fn` after the first iteration. Brax reports through evaluations (128
 episodes of the untrained policy, and again after each report's training), which compile too; it runs once with them, as
 it does unless told otherwise, and once with `run_evals=False`. The four take turns, on the library's cart-pole and on
-MuJoCo Playground's. All run in one environment (benchmarks/.venvs/brax), which the first run builds. Figures go to
-benchmarks/results/startup.json.
+MuJoCo Playground's. All of one task run in one virtual environment (benchmarks/.venvs), which the first run builds.
+Figures go to benchmarks/results/startup.json.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def read_files(python: Path) -> None:
     """Imports once what the runs import, so that the first of them does not wait for the disk."""
     with tempfile.TemporaryDirectory() as cache:
         variables = environment(Path(cache))
-        modules = "import brax.training.agents.ppo.train, mujoco_playground, rlbotics_jax.train"
+        modules = "import brax.training.agents.ppo.train, mujoco.mjx, rlbotics_jax.train"
         subprocess.run([str(python), "-c", modules], env=variables, stdout=subprocess.DEVNULL, check=True)
 
 
@@ -144,10 +144,10 @@ def main() -> None:
     parser.add_argument("--peer-python", type=Path, help="a Python that has all of it, instead of building one")
     options = parser.parse_args()
 
-    python = options.peer_python or brax_python()
-    read_files(python)
+    pythons = {task: options.peer_python or brax_python(task) for task in options.tasks}
     busy, tasks, versions = warn_if_busy(), {}, {}
-    for task in options.tasks:
+    for task, python in pythons.items():
+        read_files(python)
         seconds, versions = measure(python, task, options.rounds, options.iterations, not options.no_evaluations)
         tasks[task] = report(task, seconds)
     write_json("startup", {"cpus_busy_before": busy, "tasks": tasks}, versions)

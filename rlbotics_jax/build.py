@@ -102,16 +102,15 @@ def initial_state(
         ConfigError: the checkpoint holds a run of other sizes.
     """
     hyperparameters, seconds = hyperparameters_of(config.runner.algorithm), 0.0
-    device = jax.config.jax_default_device or jax.devices()[0]
     if state is not None:
         _check_fits(state, jax.eval_shape(program.init, jax.random.key(0), hyperparameters))
         state = reconfigure(jax.tree.map(jnp.copy, state), hyperparameters)
     elif checkpoint is not None:
         state, seconds = _restored(program, hyperparameters, *checkpoint)
     else:
-        state = program.start(jax.random.key(config.runner.seed), hyperparameters, device)
-    # Committed to its device wherever it comes from, as the compiled block wants it.
-    return jax.device_put(state, device), seconds
+        state = program.init(jax.random.key(config.runner.seed), hyperparameters)
+    # Committed to its device wherever it comes from: jit compiles once more for a state that is not.
+    return jax.device_put(state, jax.config.jax_default_device or jax.devices()[0]), seconds
 
 
 def _check_fits(state: TrainState, like: TrainState) -> None:

@@ -145,7 +145,7 @@ def _train(
         first = int(state.shared.iteration)
         log.begin(first, first + runner.num_learning_iterations, seconds)
         blocks = run_blocks(
-            program.run_block,
+            program.block,
             state,
             first,
             first + runner.num_learning_iterations,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,8 @@ def test_ratios_and_spread():
 @pytest.mark.parametrize("name", ["learning", "mjx", "startup", "update"])
 def test_scripts_explain_themselves(name):
     command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--help"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    variables = {**os.environ, "PYTHONPATH": str(BENCHMARKS.parent)}
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     assert f"python benchmarks/{name}.py" in result.stdout
 
 

@@ -1,4 +1,4 @@
-"""The tasks of benchmarks/mjx.py: the library's own by name, and MuJoCo Playground's cart-pole, a costlier step."""
+"""The tasks of benchmarks/mjx.py and startup.py: the library's own by name, and MuJoCo Playground's cart-pole."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import mujoco
+from flax import struct
 from jaxtyping import Array, Bool, Float, PyTree
 
 from rlbotics_jax.envs.base import State
@@ -19,6 +20,41 @@ from rlbotics_jax.types import Observations
 
 with contextlib.redirect_stdout(io.StringIO()):  # mjx prints that warp is missing, which the impl "jax" never needs
     from mujoco import mjx
+
+
+@struct.dataclass
+class IntegrationState:
+    """What the next physics step depends on, MuJoCo's mjSTATE_INTEGRATION: the `data` of an environment's state.
+
+    Everything else in `mjx.Data` follows from it. A run keeps two states per environment and selects between them at
+    every step, and checkpoints hold them; of a humanoid this is a hundredth of `mjx.Data`.
+    """
+
+    time: Array
+    qpos: Array
+    qvel: Array
+    act: Array
+    qacc_warmstart: Array
+    ctrl: Array
+    qfrc_applied: Array
+    xfrc_applied: Array
+    eq_active: Array
+    mocap_pos: Array
+    mocap_quat: Array
+    userdata: Array | None
+    history: Array | None
+    plugin_state: Array | None
+
+    @classmethod
+    def of(cls, data: mjx.Data) -> IntegrationState:
+        """Returns the part of `data` that is kept; None for what this MuJoCo does not have."""
+        return cls(**{field.name: getattr(data, field.name, None) for field in dataclasses.fields(cls)})
+
+    def restore(self, model: mujoco.MjModel) -> mjx.Data:
+        """Returns `mjx.Data` that steps from here; what follows from the rest is not computed yet."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        known = {name: value for name, value in fields.items() if value is not None}
+        return mjx.make_data(model, impl="jax").replace(**known)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +140,7 @@ class MjxEnvironment:
     def step(self, state: State, action: Float[Array, " A"]) -> State:
         """Applies the action for `substeps` physics steps."""
         model = _load(self.xml)[1]
-        data = state.data.replace(ctrl=action)
+        data = state.data.restore(self.model).replace(ctrl=action)
         # A loop, not an unrolled one: four substeps compile in 8 s instead of 22 s and run as fast.
         data = jax.lax.fori_loop(0, self.substeps, lambda _, data: mjx.step(model, data), data)
         return self._evaluate(data, action)
@@ -113,7 +149,7 @@ class MjxEnvironment:
         """Returns the state of the given physics."""
         terms = self.reward(data, action)
         return State(
-            data=data,
+            data=IntegrationState.of(data),
             observations=self.observations(data),
             reward=sum(terms.values(), start=jnp.zeros(())),
             terminated=self.terminated(data),
