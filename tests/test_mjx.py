@@ -60,7 +60,7 @@ def test_steps_equal_those_of_the_whole_data_bit_for_bit():
     @jax.jit
     def whole(data, actions):
         def step(data, action):
-            data = jax.lax.fori_loop(0, 1, lambda _, data: mjx.step(model, data), data.replace(ctrl=action))
+            data = mjx.step(model, data.replace(ctrl=action))
             return data, IntegrationState.of(data)
 
         return jax.lax.scan(step, data, actions)[1]
