@@ -86,7 +86,9 @@ def run_blocks(
         count = max(1, min(wanted, MAX_BLOCK, boundary - done))
         if trace is not None and seconds_per_iteration is not None:
             count = min(count, TRACED_ITERATIONS)
-            jax.block_until_ready(state)
+            if pending is not None:  # so that neither block's time is counted as the other's
+                yield fetch(None)
+                pending = None
             with trace():
                 state, buffers = jax.block_until_ready(block(state, np.int32(count)))
             trace = None

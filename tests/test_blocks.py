@@ -67,13 +67,16 @@ def test_one_warm_dispatch_of_few_iterations_is_traced_alone(monkeypatch):
     def trace():
         before = len(calls)
         yield
+        time.sleep(0.2)  # writing it takes a while
         traced.append(calls[before:])
 
     def block(state, count):
         calls.append(int(count))
         return counting_block(state, count)
 
-    finished = list(run_blocks(block, jnp.float32(0), 0, 30, 1000, 0.0, lambda: False, trace))
+    finished = list(run_blocks(block, jnp.float32(0), 0, 30, 1000, time.perf_counter(), lambda: False, trace))
     # The first dispatch compiles; it takes two more to know how long a warm one lasts.
     assert calls[:3] == [1, 1, 1] and traced == [[calls[3]]] == [[TRACED_ITERATIONS]]
     assert [metrics["value"] for one in finished for _, metrics in one.iterations] == list(range(30))
+    slow = [one for one in finished if one.seconds > 0.2 and one.iterations[0][0] > 1]
+    assert [len(one.iterations) for one in slow] == [TRACED_ITERATIONS]  # no other block is charged for it
