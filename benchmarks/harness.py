@@ -232,6 +232,11 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "rounds": list(values)}
 
 
+def verdict(met: bool) -> str:
+    """Returns how a table says whether a bar was met."""
+    return "met" if met else "MISSED"
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints a table; the first column is text, the others are numbers."""
     from rich.console import Console

@@ -21,7 +21,6 @@ benchmarks/results/mjx.json.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from harness import (
     ratios,
     spread,
     summary,
+    verdict,
     warn_if_busy,
     write_json,
 )
@@ -88,7 +88,7 @@ def report(task: str, figures: dict[str, Any]) -> None:
     print_table(f"{task}: env-steps/s, median [min-max]", ("", "env-steps/s"), rows)
     rows = []
     for name, values in figures["ratios"].items():
-        met = "met" if statistics.median(values["rounds"]) >= BARS[name] else "MISSED"
+        met = verdict(values["median"] >= BARS[name])
         rows.append([name, spread(values["rounds"], ".2f"), f"{BARS[name]} {met}"])
     print_table(f"{task}: ratios within a round", ("", "ratio", "bar"), rows)
     seconds, memory = figures["compile_seconds"], figures["memory_mib"]

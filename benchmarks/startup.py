@@ -32,6 +32,7 @@ from harness import (
     ratios,
     spread,
     summary,
+    verdict,
     warn_if_busy,
     worker_environment,
     write_json,
@@ -163,25 +164,20 @@ def report(task: str, seconds: dict[str, list[float]]) -> dict[str, Any]:
         if against:
             figures["ratios"][name] = {other: summary(ratio) for other, ratio in against.items()}
         cells = [spread(against[other], ".2f") if other in against else "" for other in (EVALUATED, BARE)]
-        rows.append([name, spread(values), *cells, verdict(name, values, against)])
+        rows.append([name, spread(values), *cells, bars(name, values, against)])
     columns = ("start", "seconds", "of Brax's", "of Brax's without evaluations", "bar")
     print_table(f"{task}: command to first iteration, median [min-max]", columns, rows)
     return figures
 
 
-def verdict(name: str, seconds: list[float], against: dict[str, list[float]]) -> str:
+def bars(name: str, seconds: list[float], against: dict[str, list[float]]) -> str:
     """Returns the bar of a row, and whether it was met; the ratio's bar against Brax with and without evaluations."""
     if name == COLD:
-        met = {peer: says(statistics.median(ratio) <= COLD_BAR) for peer, ratio in against.items()}
+        met = {peer: verdict(statistics.median(ratio) <= COLD_BAR) for peer, ratio in against.items()}
         return f"<= {COLD_BAR} of {', of '.join(f'{peer}: {answer}' for peer, answer in met.items())}"
     if name == WARM:
-        return f"<= {WARM_BAR_SECONDS:g} s: {says(statistics.median(seconds) <= WARM_BAR_SECONDS)}"
+        return f"<= {WARM_BAR_SECONDS:g} s: {verdict(statistics.median(seconds) <= WARM_BAR_SECONDS)}"
     return ""
-
-
-def says(met: bool) -> str:
-    """Returns how the table says it."""
-    return "met" if met else "MISSED"
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ column of its own. Figures go to benchmarks/results/update.json.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from harness import (
     ratios,
     spread,
     summary,
+    verdict,
     warn_if_busy,
     write_json,
 )
@@ -73,7 +73,7 @@ def row(num_envs: int, figures: dict[str, Any]) -> list[str]:
     """Returns the table's row of one size."""
     seconds, ratio = figures["seconds"], figures["torch_over_ours"]["rounds"]
     bar = BARS.get(num_envs)
-    met = "" if bar is None else f"{bar} {'met' if statistics.median(ratio) >= bar else 'MISSED'}"
+    met = "" if bar is None else f"{bar} {verdict(figures['torch_over_ours']['median'] >= bar)}"
     return [
         f"{num_envs}",
         spread(seconds["ours"]["rounds"]),

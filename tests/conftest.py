@@ -10,8 +10,10 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_p
 
 import jax
 import pytest
+import yaml
 
 from rlbotics_jax.compilation import enable_compilation_cache
+from rlbotics_jax.config import shipped_configs
 
 # Implicit rank promotion hides wrong shapes; a NaN that leaves a compiled function is an error. Tests that inject NaNs
 # use the fixture `allow_nans`.
@@ -31,3 +33,17 @@ def allow_nans():
 def _run_directories_in_tmp(tmp_path, monkeypatch):
     """Runs every test in an empty folder, so that none writes logs into the checkout."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """Write CartpoleBalance with changes; `change` receives the whole mapping."""
+
+    def write(change=lambda values: None):
+        values = yaml.safe_load(shipped_configs()["mjx/CartpoleBalance"].read_text())
+        change(values)
+        path = tmp_path / "config.yaml"
+        path.write_text(yaml.safe_dump(values))
+        return str(path)
+
+    return write

@@ -46,20 +46,6 @@ def refuse(capsys, *arguments):
     return output.err.removeprefix("error: ").strip()
 
 
-@pytest.fixture
-def config_file(tmp_path):
-    """Write CartpoleBalance with changes; `change` receives the whole mapping."""
-
-    def write(change=lambda values: None):
-        values = yaml.safe_load(shipped_configs()["mjx/CartpoleBalance"].read_text())
-        change(values)
-        path = tmp_path / "config.yaml"
-        path.write_text(yaml.safe_dump(values))
-        return str(path)
-
-    return write
-
-
 def test_help_is_fast_and_imports_no_jax():
     seconds = []
     for _ in range(3):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import is_typeddict
 
 import pytest
-import yaml
 from config_cases import whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,20 +103,6 @@ def flag(key, value):
     """A flag with its value as words: lists word by word, everything else as JSON, which is YAML."""
     words = list(value) if isinstance(value, tuple) else [value]
     return ["--" + key.replace("_", "-"), *(word if isinstance(word, str) else json.dumps(word) for word in words)]
-
-
-@pytest.fixture
-def file(tmp_path):
-    """Write CartpoleBalance with changes; `change` receives the whole mapping."""
-
-    def write(change):
-        values = yaml.safe_load(shipped_configs()["mjx/CartpoleBalance"].read_text())
-        change(values)
-        path = tmp_path / "config.yaml"
-        path.write_text(yaml.safe_dump(values))
-        return str(path)
-
-    return write
 
 
 def decay(values):
@@ -238,8 +223,8 @@ def test_the_config_may_stand_anywhere(arguments):
     assert configure(*arguments.split()) == expected
 
 
-def test_an_algorithm_of_ones_own_brings_its_flags(file, capsys):
-    path = file(decay)
+def test_an_algorithm_of_ones_own_brings_its_flags(config_file, capsys):
+    path = config_file(decay)
     config = configure(path, "--runner.algorithm.entropy_decay", "0.5", "--runner.algorithm.floors", "1", "2")
     assert type(config.runner.algorithm) is DecayConfig
     assert (config.runner.algorithm.entropy_decay, config.runner.algorithm.floors) == (0.5, (1.0, 2.0))
@@ -255,12 +240,12 @@ def test_an_algorithm_of_ones_own_brings_its_flags(file, capsys):
     assert "entropy-decay" not in refuse(capsys, "CartpoleBalance", "--zzz")
 
 
-def test_sections_of_a_file_have_flags_and_may_be_switched_off(file):
+def test_sections_of_a_file_have_flags_and_may_be_switched_off(config_file):
     def change(values):
         values["runner"]["algorithm"]["symmetry_cfg"] = {"data_augmentation_func": "a:b"}
         values["runner"]["actor"] |= {"class_name": "CNNModel", "cnn_cfg": {"kernel_size": [3, 3, 3]}}
 
-    path = file(change)
+    path = config_file(change)
     config = configure(path, "--runner.algorithm.symmetry-cfg.mirror-loss-coeff", "0.5")
     assert config.runner.algorithm.symmetry_cfg == SymmetryConfig("a:b", mirror_loss_coeff=0.5)
     for name, words, value in (

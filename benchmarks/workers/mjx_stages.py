@@ -17,9 +17,9 @@ from harness import installed_versions, serve
 from tasks import task_config
 
 from rlbotics_jax.algorithms import hyperparameters_of
-from rlbotics_jax.blocks import MAX_BLOCK
 from rlbotics_jax.build import build_algorithm, build_environment
 from rlbotics_jax.compilation import enable_compilation_cache, jit
+from rlbotics_jax.envs.base import third_party
 from rlbotics_jax.program import make_program
 from rlbotics_jax.rollout import Rollout, collect
 from rlbotics_jax.types import PerEnvironmentState
@@ -63,7 +63,6 @@ class Stages:
             "compile_seconds": compile_seconds,
             "state_mib": memory.argument_size_in_bytes / 2**20,
             "temporary_mib": memory.temp_size_in_bytes / 2**20,
-            "max_iterations": MAX_BLOCK,
             "versions": installed_versions("jax", "jaxlib", "flax", "optax", "mujoco", "mujoco-mjx", "playground"),
         }
 
@@ -79,7 +78,7 @@ class Stages:
         def steps(states: Any, key: jax.Array) -> tuple[Any, None]:
             return jax.lax.scan(step, states, jax.random.split(key, self.num_steps))
 
-        with jax.numpy_rank_promotion("allow"):
+        with third_party():
             return jax.lax.scan(steps, states, keys)[0]
 
     def rollout(
