@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bridges.onnx_graph import simplify
+from rlbotics_jax.atomic import replacing
 
 OPSET = 18
 # The IR version that belongs to opset 18. jax2onnx writes 10, which the runtimes that still accept numpy 1 refuse.
@@ -105,7 +104,8 @@ def export_onnx(
     )
 
     _check_parity(model.SerializeToString(), inputs, expected, units)
-    _write(path, model.SerializeToString())
+    with replacing(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
     return path
 
 
@@ -221,17 +221,3 @@ def _check_parity(
                     f"ONNX Runtime and JAX differ by {difference[worst]:.2e} in action {worst} at batch {len(wanted)} "
                     f"on {name}, where {allowed[worst]:.2e} is allowed, so the policy was not written."
                 )
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace `path` in one step, so that a reader never sees half a file and a failure leaves none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        os.chmod(temporary, 0o644)  # mkstemp makes private files, but a policy is read by the robot's user
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

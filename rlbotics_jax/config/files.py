@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from rlbotics_jax.atomic import replacing
 from rlbotics_jax.config.errors import ConfigError, shown
 from rlbotics_jax.config.runner import Config
 from rlbotics_jax.registry import nearest
@@ -154,7 +155,7 @@ def from_dict(mapping: Mapping[str, Any]) -> Config:
 def save_config(config: Config, path: str | os.PathLike, **extra: Any) -> Path:
     """Write `config` as JSON that `load_config` reads back.
 
-    The file appears whole or not at all: it is written beside its place and moved there.
+    The file appears whole or not at all.
 
     Args:
         config: the configuration.
@@ -168,15 +169,7 @@ def save_config(config: Config, path: str | os.PathLike, **extra: Any) -> Path:
     for key in extra:
         if key not in _RECORDED:
             raise TypeError(f"save_config has no extra key {key!r}; allowed are {', '.join(_RECORDED)}")
-    path = Path(path)
     text = json.dumps({**config.to_dict(), **extra}, indent=2, allow_nan=False) + "\n"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return Path(path)
