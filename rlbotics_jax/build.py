@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,7 +11,6 @@ import jax.numpy as jnp
 
 from rlbotics_jax.algorithms import hyperparameters_of, make_algorithm
 from rlbotics_jax.algorithms.base import Algorithm
-from rlbotics_jax.algorithms.settings import Hyperparameters
 from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.config import Config, ConfigError, from_dict, load_config
 from rlbotics_jax.envs import (
@@ -23,8 +21,11 @@ from rlbotics_jax.envs import (
     make_environment,
     vectorize,
 )
+from rlbotics_jax.packing import difference, layout_of
 from rlbotics_jax.program import Program
+from rlbotics_jax.resume import Resume
 from rlbotics_jax.step import reconfigure
+from rlbotics_jax.transfer import Transfer
 from rlbotics_jax.types import TrainState
 
 
@@ -92,56 +93,48 @@ def build_algorithm(config: Config, environment: VectorizedEnvironment) -> tuple
 
 
 def initial_state(
-    config: Config, program: Program, state: TrainState | None, checkpoint: tuple[Path, int] | None
+    config: Config,
+    program: Program,
+    state: TrainState | None = None,
+    resume: Resume | None = None,
+    transfer: Transfer | None = None,
 ) -> tuple[TrainState, float]:
-    """Returns the state to start from and the seconds already trained: given, restored from a checkpoint, or fresh.
+    """Returns the state to start from and the seconds already trained: given, resumed, or fresh.
 
-    A state that continues keeps what training made of its hyperparameters, save those that the config changed.
+    A state that continues keeps what training made of its hyperparameters, save those that the config changed. A fresh
+    one takes over what `transfer` says.
 
     Raises:
-        ConfigError: the checkpoint holds a run of other sizes.
+        ConfigError: the given state, or the checkpoint, is one of other sizes.
+        CheckpointError: the checkpoint cannot be read.
     """
     hyperparameters, seconds = hyperparameters_of(config.runner.algorithm), 0.0
     if state is not None:
-        _check_fits(state, jax.eval_shape(program.init, jax.random.key(0), hyperparameters))
+        _check_fits(state, state_like(config, program))
         state = reconfigure(jax.tree.map(jnp.copy, state), hyperparameters)
-    elif checkpoint is not None:
-        state, seconds = _restored(program, hyperparameters, *checkpoint)
+    elif resume is not None:
+        checkpoints = Checkpoints(resume.run)
+        state = reconfigure(checkpoints.state(resume.iteration, state_like(config, program)), hyperparameters)
+        seconds = checkpoints.summary(resume.iteration)["wall_time"]
     else:
         state = program.init(jax.random.key(config.runner.seed), hyperparameters)
+        if transfer is not None:
+            state = transfer.apply(state)
     # Committed to its device wherever it comes from: jit compiles once more for a state that is not.
     return jax.device_put(state, jax.config.jax_default_device or jax.devices()[0]), seconds
 
 
+def state_like(config: Config, program: Program) -> TrainState:
+    """Returns the initial state with abstract leaves: shapes and dtypes. Nothing is computed."""
+    return jax.eval_shape(program.init, jax.random.key(0), hyperparameters_of(config.runner.algorithm))
+
+
 def _check_fits(state: TrainState, like: TrainState) -> None:
     """Raises where a given state is not one of this config's program, naming the first leaf that differs."""
-    given, wanted = (
-        {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-        for tree in (state, like)
-    )
-    for path in [*wanted, *(path for path in given if path not in wanted)]:
-        shapes = [tree[path].shape if path in tree else "missing" for tree in (given, wanted)]
-        if shapes[0] != shapes[1]:
-            raise ConfigError(
-                "state",
-                f"the state given to train does not fit this config: {path.lstrip('.')} is {shapes[0]}, needed is "
-                f"{shapes[1]} (networks, num_envs, algorithm and task must be the same)",
-            )
-
-
-def _restored(
-    program: Program, hyperparameters: Hyperparameters, run: Path, iteration: int
-) -> tuple[TrainState, float]:
-    """Returns a checkpoint's state under these hyperparameters, and the seconds it was trained."""
-    like = jax.eval_shape(program.init, jax.random.key(0), hyperparameters)
-    checkpoints = Checkpoints(run)
-    try:
-        state, seconds = checkpoints.state(iteration, like), checkpoints.summary(iteration)["wall_time"]
-    except ValueError as error:
+    if found := difference(layout_of(state), layout_of(like)):
+        path, given, wanted = found
         raise ConfigError(
-            "runner.logger.resume",
-            f"the state in '{run}' does not fit this config (networks, num_envs and task must be the same): {error}",
-        ) from error
-    finally:
-        checkpoints.close()
-    return reconfigure(state, hyperparameters), seconds
+            "state",
+            f"the state given to train does not fit this config: {path} is {given}, needed is {wanted} (networks, "
+            "num_envs, algorithm and task must be the same)",
+        )

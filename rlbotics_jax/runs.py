@@ -1,29 +1,53 @@
-"""Run directories: making one, finding one to resume, and taking the policy out of one."""
+"""Run directories: making one, and reading what is in one without its environment."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+import os
 import platform
 import shutil
+import subprocess
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jaxtyping import PyTree
 
 from rlbotics_jax.algorithms import hyperparameters_of, make_algorithm
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.checkpoint import FOLDER, Checkpoints
 from rlbotics_jax.config import Config, ConfigError, load_config, save_config
+from rlbotics_jax.counters import to_int
 from rlbotics_jax.envs.spec import ActionMapping, EnvironmentSpec
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.types import TrainState
 
 CONFIG_FILE = "config.json"
 POLICY_FILE = "policy.onnx"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a run directory holds.
+
+    Attributes:
+        directory: the run directory.
+        config: its whole config.
+        policy: the best policy, or the last, as `load_policy`.
+        history: its metrics, as `TrainResult.history`; empty where it wrote no metrics.jsonl.
+        summary: of its latest checkpoint: `iteration`, `env_steps`, `wall_time` (s), `best_score`, `best_iteration`.
+    """
+
+    directory: Path
+    config: Config
+    policy: TrainedPolicy
+    history: dict[str, np.ndarray]
+    summary: dict[str, Any]
 
 
 def create_run(config: Config, spec: EnvironmentSpec, environment_class: str) -> Path | None:
@@ -79,34 +103,40 @@ def run_config(run: str | Path) -> Config:
     return load_config(_run_file(run, CONFIG_FILE))
 
 
+def load_run(run: str | Path, which: str | None = None) -> Run:
+    """Returns what a run directory holds. Neither the environment nor its simulator is needed.
+
+    Args:
+        run: the run directory.
+        which: the policy: "best", "last", or None for the best where there is one.
+
+    Raises:
+        FileNotFoundError, ValueError: as `load_policy`; also where the metrics cannot be read.
+    """
+    from rlbotics_jax.history import read_history
+
+    config, policy, summary = _load(run, which, None)
+    try:
+        history = read_history(run)
+    except FileNotFoundError:
+        history = {}
+    return Run(Path(run), config, policy, history, summary)
+
+
 def load_policy(run: str | Path, which: str | None = None, iteration: int | None = None) -> TrainedPolicy:
     """Returns the policy of a run directory. Neither the environment nor its simulator is needed.
 
     Args:
         run: the run directory.
         which: "best", "last", or None for the best where there is one.
-        iteration: the checkpoint; None is the latest.
+        iteration: the checkpoint; None is the latest whole one.
 
     Raises:
         FileNotFoundError: where there is no run or no checkpoint.
-        ValueError: where the best policy is asked for, but too few episodes ended for there to be one.
+        ValueError: where the best policy is asked for, but too few episodes ended for there to be one, or where the
+            checkpoint cannot be read.
     """
-    config = run_config(run)
-    spec = EnvironmentSpec.from_dict(recorded_environment(run))
-    algorithm = make_algorithm(config.runner, spec.num_actions)
-    saved = _iterations(Path(run))
-    if not saved:
-        raise FileNotFoundError(f"'{run}' has no checkpoint in '{FOLDER}'; it ended before its first was written.")
-    like = jax.eval_shape(lambda: _initial_policies(algorithm, config, spec))
-    iteration = saved[-1] if iteration is None else iteration
-    checkpoints = Checkpoints(run)
-    try:
-        policies, summary = checkpoints.policy(iteration, like), checkpoints.summary(iteration)
-    finally:
-        checkpoints.close()
-    if which == "best" and summary["best_score"] is None:
-        raise ValueError(f"'{run}' has no best policy: too few episodes ended. Use the last one.")
-    return choose_policy(config, algorithm, spec, policies, {**summary, "iteration": iteration}, which)
+    return _load(run, which, iteration)[1]
 
 
 def choose_policy(
@@ -122,7 +152,7 @@ def choose_policy(
     Args:
         config, algorithm, spec: of the run.
         policies: `saved_policies` of a state.
-        summary: `checkpoint_summary` of the same state, and its `iteration`.
+        summary: `checkpoint_summary` of the same state.
         which: "best", "last", or None: the best where there is one and `save_best` is true, else the last.
     """
     has_best = config.runner.logger.save_best and summary["best_score"] is not None
@@ -139,7 +169,7 @@ def choose_policy(
         action_mapping=ActionMapping(spec.action_low, spec.action_high, config.env.clip_actions),
         groups=config.runner.obs_groups["actor"],
         metadata={
-            "version": _versions()["rlbotics-jax"],
+            "version": _version_of("rlbotics-jax"),
             "task": config.env.id,
             "which": which,
             "iteration": iteration,
@@ -152,50 +182,24 @@ def choose_policy(
     )
 
 
+def recorded(run: str | Path) -> dict[str, Any]:
+    """Returns what a run's config.json holds, as JSON values; nothing where it wrote none."""
+    path = Path(run) / CONFIG_FILE
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
 def recorded_environment(run: str | Path) -> dict[str, Any]:
-    """Returns what config.json records of the environment: its spec, and its `class`."""
+    """Returns what config.json records of the environment: its spec, and its `class`.
+
+    Raises:
+        FileNotFoundError: where there is none.
+    """
     return json.loads(_run_file(run, CONFIG_FILE).read_text())["environment"]
 
 
 def export(run: str | Path, output: str | Path | None = None, which: str | None = None) -> Path:
     """Writes a run's policy as ONNX, by default to `policy.onnx` in the run. See `load_policy` for the errors."""
     return load_policy(run, which).export(output or Path(run) / POLICY_FILE)
-
-
-def find_checkpoint(resume: str, log_dir: str | Path | None, environment_class: str) -> tuple[Path, int]:
-    """Returns the run directory and the iteration that `runner.logger.resume` names.
-
-    `last` is the latest run in `log_dir` and `best` the one with the highest score, among the runs of this environment
-    class and each at its latest checkpoint; otherwise the name of a run or a path to one, or to one checkpoint of it.
-
-    Raises:
-        ConfigError: where there is none, or the one that is named trained another task.
-    """
-    path, iteration = Path(resume), None
-    if path.parent.name == FOLDER and path.is_dir() and path.name.isdigit():
-        path, iteration = path.parents[1], int(path.name)
-    runs = _runs(Path(log_dir)) if log_dir else []
-    if resume in ("last", "best"):
-        runs = [run for run in runs if _environment_class(run) == environment_class]
-        if resume == "best":
-            scores = {run: _best_score(run) for run in runs}
-            runs = sorted((run for run in runs if scores[run] is not None), key=scores.__getitem__)
-        candidates = runs[-1:]
-    else:
-        candidates = [path] if path.is_dir() else [run for run in runs if run.name == resume][-1:]
-    for run in candidates:
-        if not (iterations := _iterations(run)):
-            continue
-        if (trained := _environment_class(run)) not in (environment_class, None):
-            raise ConfigError(
-                "runner.logger.resume", f"'{run}' trained {trained}, this config trains {environment_class}"
-            )
-        return run, iterations[-1] if iteration is None else iteration
-    raise ConfigError(
-        "runner.logger.resume",
-        f"{resume!r} names no run of this task with a checkpoint; allowed are last, best, the name of a run in "
-        f"{str(log_dir)!r}, or a path to one",
-    )
 
 
 def saved_policies(algorithm: Algorithm, state: TrainState) -> PyTree:
@@ -208,10 +212,28 @@ def checkpoint_summary(state: TrainState, seconds: float) -> dict[str, Any]:
     best = state.shared.best
     score = float(best.score)
     return {
+        "iteration": int(state.shared.iteration),
+        "env_steps": to_int(state.shared.env_steps),
+        "wall_time": seconds,
         "best_score": score if math.isfinite(score) else None,
         "best_iteration": int(best.iteration),
-        "wall_time": seconds,
     }
+
+
+def _load(run: str | Path, which: str | None, iteration: int | None) -> tuple[Config, TrainedPolicy, dict[str, Any]]:
+    """Returns a run's config, and the policy and the summary of one of its checkpoints."""
+    config = run_config(run)
+    spec = EnvironmentSpec.from_dict(recorded_environment(run))
+    algorithm = make_algorithm(config.runner, spec.num_actions)
+    checkpoints = Checkpoints(run)
+    iteration = checkpoints.latest() if iteration is None else iteration
+    if iteration is None:
+        raise FileNotFoundError(f"'{run}' has no checkpoint in '{FOLDER}'; it ended before its first was written.")
+    policies = checkpoints.policy(iteration, jax.eval_shape(lambda: _initial_policies(algorithm, config, spec)))
+    summary = checkpoints.summary(iteration)
+    if which == "best" and summary["best_score"] is None:
+        raise ValueError(f"'{run}' has no best policy: too few episodes ended. Use the last one.")
+    return config, choose_policy(config, algorithm, spec, policies, summary, which), summary
 
 
 def _initial_policies(algorithm: Algorithm, config: Config, spec: EnvironmentSpec) -> PyTree:
@@ -219,39 +241,6 @@ def _initial_policies(algorithm: Algorithm, config: Config, spec: EnvironmentSpe
     state = algorithm.init(jax.random.key(0), spec.example_observations(), hyperparameters)
     parameters = algorithm.policy_parameters(state)
     return {"last": parameters, "best": parameters}
-
-
-def _runs(log_dir: Path) -> list[Path]:
-    """Returns the runs of all experiments that have a checkpoint, the oldest first: their names are times."""
-    return sorted((folder.parent for folder in log_dir.glob(f"*/*/{FOLDER}") if _iterations(folder.parent)), key=_age)
-
-
-def _age(run: Path) -> tuple[str, int]:
-    """Orders runs by the second in their name, then by the number that tells runs of one second apart."""
-    second, number = run.name[:19], run.name[20:]
-    return second, int(number) if number.isdigit() else 0
-
-
-def _environment_class(run: Path) -> str | None:
-    """Returns the import path of the environment that a run trained; None where it was not recorded."""
-    return recorded_environment(run).get("class") if (run / CONFIG_FILE).is_file() else None
-
-
-def _iterations(run: Path) -> list[int]:
-    folder = run / FOLDER
-    if not folder.is_dir():
-        return []
-    checkpoints = Checkpoints(run)
-    iterations = checkpoints.iterations()
-    checkpoints.close()
-    return iterations
-
-
-def _best_score(run: Path) -> float | None:
-    checkpoints = Checkpoints(run)
-    score = checkpoints.summary(checkpoints.iterations()[-1])["best_score"]
-    checkpoints.close()
-    return score
 
 
 def _first_free(parent: Path, name: str) -> Path:
@@ -277,10 +266,31 @@ def _run_file(run: str | Path, name: str) -> Path:
 
 def _versions() -> dict[str, str]:
     """Returns the versions that a run depends on."""
-    versions = {"python": platform.python_version()}
-    for package in ("rlbotics-jax", "jax", "jaxlib", "flax", "optax", "mujoco", "mujoco-mjx"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
+    packages = ("rlbotics-jax", "jax", "jaxlib", "flax", "optax", "mujoco", "mujoco-mjx")
+    versions = {"python": platform.python_version()} | {package: _version_of(package) for package in packages}
+    if commit := _git_commit():
+        versions["git_commit"] = commit
     return versions
+
+
+def _version_of(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _git_commit() -> str | None:
+    """Returns the commit of the working directory's repository, `-dirty` behind it where files differ; or None."""
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},  # it only looks
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip() or None

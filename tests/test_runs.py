@@ -1,59 +1,61 @@
-"""Run directories: found by name, time and score, and giving their policy without environment or simulator."""
+"""Run directories: each has its own, and gives policy and history without environment or simulator."""
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import assert_bit_equal, small_config
 from toys import ActionReward, TimeLimitOnly
 
 from rlbotics_jax import train
-from rlbotics_jax.checkpoint import Checkpoints
+from rlbotics_jax.checkpoint import ARCHIVE
 from rlbotics_jax.config import ConfigError, load_config
+from rlbotics_jax.envs import environment_spec
 from rlbotics_jax.evaluation import evaluate_run
-from rlbotics_jax.runs import export, find_checkpoint, load_policy
-
-TASK = "tasks:Mine"
+from rlbotics_jax.runs import create_run, export, load_policy, load_run
 
 
-def make_run(folder, name, iterations, best_score, environment_class=TASK):
-    """Writes checkpoints with the given score, as a run of that name would."""
-    run = folder / "experiment" / name
-    run.mkdir(parents=True)
-    (run / "config.json").write_text(json.dumps({"environment": {"class": environment_class}}))
-    checkpoints = Checkpoints(run)
-    for iteration in iterations:
-        checkpoints.save(iteration, {"x": jnp.ones(1)}, {"last": jnp.ones(1)}, {"best_score": best_score})
-    checkpoints.close()
-    return run
+def test_runs_of_one_second_have_different_directories(tmp_path):
+    config, spec = small_config(runner__logger={"log_dir": str(tmp_path)}), environment_spec(ActionReward())
+    with ThreadPoolExecutor(16) as threads:
+        runs = list(threads.map(lambda _: create_run(config, spec, "toys:ActionReward"), range(64)))
+    assert len(set(runs)) == 64 and all(load_config(run / "config.json") == config for run in runs)
 
 
-def test_find_checkpoint(tmp_path):
-    first = make_run(tmp_path, "2026-01-01_10-00-00", [5, 10], 3.0)
-    second = make_run(tmp_path, "2026-01-01_10-00-00_2", [7], 9.0)
-    tenth = make_run(tmp_path, "2026-01-01_10-00-00_10", [2, 100], None)
-    (tmp_path / "experiment" / "2027-01-01_00-00-00").mkdir()  # newer, but it ended before its first checkpoint
-    other = make_run(tmp_path, "2026-02-01_10-00-00", [3], 1000.0, environment_class="tasks:Other")  # newer and better
-    assert find_checkpoint("last", tmp_path, TASK) == (tenth, 100)
-    assert find_checkpoint("best", tmp_path, TASK) == (second, 7)
-    assert find_checkpoint(first.name, tmp_path, TASK) == (first, 10)
-    assert find_checkpoint(str(second), None, TASK) == (second, 7)
-    assert find_checkpoint(str(first / "checkpoints" / "5"), None, TASK) == (first, 5)
-    for named in (other.name, str(other), str(other / "checkpoints" / "3")):
-        with pytest.raises(ConfigError, match="trained tasks:Other, this config trains tasks:Mine"):
-            find_checkpoint(named, tmp_path, TASK)
+def test_the_commit_of_the_working_directory_is_recorded(tmp_path):
+    config, spec = small_config(runner__logger={"log_dir": str(tmp_path / "logs")}), environment_spec(ActionReward())
+
+    def recorded():
+        return json.loads((create_run(config, spec, "t:T") / "config.json").read_text())["versions"].get("git_commit")
+
+    def git(*arguments):
+        command = ["git", "-c", "user.name=me", "-c", "user.email=me@example.com", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    assert recorded() is None
+    git("init")
+    assert recorded() is None  # nothing is committed yet
+    (tmp_path / "mine.py").write_text("x = 1")
+    git("add", "mine.py")
+    git("commit", "-m", "first")
+    git("tag", "-a", "v1", "-m", "a tag is no commit")
+    commit = git("rev-parse", "HEAD")
+    assert len(commit) == 40 and recorded() == commit
+    (tmp_path / "mine.py").write_text("x = 2")
+    assert recorded() == f"{commit}-dirty"
 
 
-@pytest.mark.parametrize("name", ["last", "best", "2026-01-01_10-00-00", "model_x/elsewhere"])
-def test_nothing_to_resume_is_named(name, tmp_path):
-    with pytest.raises(
-        ConfigError, match=f"runner.logger.resume: '{name}' names no run of this task with a checkpoint"
-    ):
-        find_checkpoint(name, tmp_path, TASK)
+def test_an_unwritable_log_dir_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    config = small_config(runner__logger={"log_dir": str(tmp_path / "file" / "logs")})
+    with pytest.raises(ConfigError, match=r"runner.logger.log_dir: '.*file/logs' cannot be written"):
+        create_run(config, environment_spec(ActionReward()), "toys:ActionReward")
 
 
 def test_a_run_gives_its_policy_without_its_environment(tmp_path):
@@ -71,6 +73,37 @@ def test_a_run_gives_its_policy_without_its_environment(tmp_path):
     (run / "policy.onnx").unlink()
     assert export(run) == run / "policy.onnx" and (run / "policy.onnx").is_file()
     assert export(run, tmp_path / "deep" / "p.onnx").is_file()
+
+
+def test_a_run_is_loaded_whole_without_its_environment(tmp_path):
+    config = small_config(env__id="my_robot.tasks:Gone", runner__logger={"log_dir": str(tmp_path), "save_interval": 2})
+    result = train(config, ActionReward())
+    run = load_run(result.run_directory)
+    assert run.directory == result.run_directory and run.config == load_config(result.run_directory / "config.json")
+    assert_bit_equal(run.policy.parameters, result.policy.parameters)
+    assert run.policy.metadata == result.policy.metadata
+    assert run.summary == {
+        "iteration": 3,
+        "env_steps": 3 * 16 * 8,
+        "wall_time": pytest.approx(result.history["wall_time"][-1]),
+        "best_score": result.best_score,
+        "best_iteration": result.policy.metadata["iteration"],
+    }
+    assert run.history["iteration"].tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(run.history["Episodes/mean_reward"], result.history["Episodes/mean_reward"])
+    assert load_run(str(result.run_directory), "last").policy.metadata["which"] == "last"
+    (result.run_directory / "metrics.jsonl").unlink()
+    assert load_run(result.run_directory).history == {}
+
+
+def test_a_damaged_checkpoint_costs_no_more_than_itself(tmp_path):
+    config = small_config(runner__logger={"log_dir": str(tmp_path), "save_interval": 2})
+    run = train(config, ActionReward()).run_directory
+    (run / "checkpoints" / "3" / ARCHIVE).write_bytes(b"")
+    with pytest.warns(UserWarning, match="checkpoints/3' is no whole checkpoint"):
+        assert load_policy(run, "last").metadata["iteration"] == 2
+    with pytest.raises(ValueError, match="checkpoints/3' is no whole checkpoint"):
+        load_policy(run, "last", iteration=3)
 
 
 def test_no_best_policy_is_said_and_the_last_is_used(tmp_path):
@@ -109,8 +142,7 @@ def test_no_run_and_no_checkpoint_are_named(tmp_path):
         load_policy(tmp_path)
     config = small_config(runner__logger={"log_dir": str(tmp_path)})
     run = train(config, ActionReward()).run_directory
-    for checkpoint in (run / "checkpoints").iterdir():
-        checkpoint.rename(tmp_path / checkpoint.name)
+    shutil.rmtree(run / "checkpoints")
     with pytest.raises(FileNotFoundError, match="has no checkpoint"):
         load_policy(run)
 

@@ -21,6 +21,8 @@ class Algorithm(Protocol):
         axis_name: the name of the device axis over which gradients and statistics are reduced, or None. The train step
             sets it with `dataclasses.replace`.
         config_class: (class attribute) the config dataclass that `runner.algorithm` of a YAML file is read into.
+        parts: (class attribute, optional) what `runner.load` calls the parts of the state, and where in it they are:
+            {"actor": "parameters.actor"}. Without it, the parts are the fields of the state.
     """
 
     axis_name: str | None

@@ -44,6 +44,12 @@ class PPO:
     """
 
     config_class: ClassVar[type] = PPOConfig
+    parts: ClassVar[dict[str, str]] = {
+        "actor": "parameters.actor",
+        "critic": "parameters.critic",
+        "normalizer": "normalizers",
+        "optimizer": "optimizer",
+    }
 
     settings: StaticSettings
     actor: Model

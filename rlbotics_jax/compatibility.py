@@ -1,0 +1,110 @@
+"""Whether a run can go on under a config: what its state was shaped by must be the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlbotics_jax.checkpoint import Checkpoints
+from rlbotics_jax.config import Config, ConfigError
+from rlbotics_jax.config.errors import shown
+from rlbotics_jax.envs.spec import EnvironmentSpec
+from rlbotics_jax.packing import difference, layout_of
+from rlbotics_jax.registry import ALGORITHMS, DISTRIBUTIONS, MODELS, Registry, import_path
+from rlbotics_jax.resume import KEY, Resume
+from rlbotics_jax.runs import recorded
+from rlbotics_jax.types import TrainState
+
+_CLASSES = {
+    "runner.algorithm.class_name": ALGORITHMS,
+    "runner.actor.class_name": MODELS,
+    "runner.critic.class_name": MODELS,
+    "runner.actor.distribution_cfg.class_name": DISTRIBUTIONS,
+}
+_MEANING = (*_CLASSES, "runner.algorithm.optimizer")
+"""Keys under another value of which a state means something else, even where its shapes are the same; so are the
+observation sets."""
+
+_SHAPES = (
+    "env.num_envs",
+    "runner.actor.hidden_dims",
+    "runner.critic.hidden_dims",
+    "runner.actor.obs_normalization",
+    "runner.critic.obs_normalization",
+    "runner.actor.distribution_cfg.std_type",
+)
+"""Keys that explain a state of other shapes."""
+
+_ABSENT = object()
+
+
+def check_fits(resume: Resume, config: Config, spec: EnvironmentSpec, like: TrainState) -> None:
+    """Raises where a checkpoint's state is not one of this config, before anything is written.
+
+    Args:
+        resume: the checkpoint.
+        config: the whole config.
+        spec: of this config's environment.
+        like: this config's state; abstract leaves will do.
+
+    Raises:
+        ConfigError: the key, or the part of the state, that differs, with both values.
+    """
+    where = f"the checkpoint '{resume.checkpoint}'"
+    mine, theirs = config.to_dict(), recorded(resume.run)
+    for key in (*_MEANING, *(f"runner.obs_groups.{name}" for name in config.runner.obs_groups)):
+        _compare(key, mine, theirs, where)
+    found = difference(Checkpoints(resume.run).layout(resume.iteration), layout_of(like))
+    if found is None:
+        return
+    for key in _SHAPES:
+        _compare(key, mine, theirs, where)
+    if "environment" in theirs:
+        _compare_sizes(EnvironmentSpec.from_dict(theirs["environment"]), spec, where)
+    path, saved, wanted = found
+    raise ConfigError(
+        KEY,
+        f"{where} does not fit this config: {path} is {saved} there, needed is {wanted} (networks, num_envs, algorithm "
+        "and task must be the same)",
+    )
+
+
+def _compare(key: str, mine: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
+    """Raises where a key has another value than the run recorded; one that either of them lacks is passed over."""
+    wanted, saved = _value(mine, key), _value(theirs, key)
+    if _ABSENT in (wanted, saved) or wanted == saved:
+        return
+    if key in _CLASSES and _class(_CLASSES[key], wanted) == _class(_CLASSES[key], saved):
+        return
+    kept = "environments' states" if key == "env.num_envs" else "networks and its optimizer"
+    raise ConfigError(
+        key,
+        f"this config has {shown(wanted)}, {where} {shown(saved)}; a resumed run keeps its {kept}; to start a new one "
+        "from parts of it use runner.init_from",
+    )
+
+
+def _compare_sizes(saved: EnvironmentSpec, wanted: EnvironmentSpec, where: str) -> None:
+    """Raises where observations or actions have other sizes than the run recorded."""
+    old, new = (
+        {f"the size of observation group {group!r}": size for group, size in spec.observation_sizes.items()}
+        | {"the number of actions": spec.num_actions}
+        for spec in (saved, wanted)
+    )
+    for name in {**new, **old}:
+        there, here = old.get(name, "missing"), new.get(name, "missing")
+        if there != here:
+            raise ConfigError(KEY, f"{name} is {there} in {where} and {here} in this config's environment")
+
+
+def _value(values: Any, key: str) -> Any:
+    for name in key.split("."):
+        values = values.get(name, _ABSENT) if isinstance(values, dict) else _ABSENT
+    return values
+
+
+def _class(registry: Registry, name: str) -> str:
+    """Returns the import path of a class however it is spelled."""
+    try:
+        return import_path(registry.resolve(name))
+    except ValueError:  # it cannot be imported any more
+        return name
