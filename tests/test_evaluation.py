@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawing import constant_policy
 from toys import ActionReward, ConstantReward, DelayedReward, TimeLimitOnly, Toy
 
-from rlbotics_jax.envs import ActionMapping, environment_spec
 from rlbotics_jax.evaluation import evaluate
-from rlbotics_jax.policy import TrainedPolicy
-
-
-@dataclasses.dataclass(frozen=True)
-class Constant:
-    """The policy that takes one action always, its parameter: what evaluation needs of an algorithm."""
-
-    def policy(self, parameters):
-        return lambda observations: jnp.broadcast_to(parameters, (observations["observation"].shape[0], 1))
-
-
-def constant_policy(environment, action=0.0, clip=None):
-    spec = environment_spec(environment)
-    mapping = ActionMapping(spec.action_low, spec.action_high, clip)
-    return TrainedPolicy(Constant(), jnp.float32(action), spec, mapping, ("observation",), {})
 
 
 def episodes(environment, action=0.0, clip=None, num_episodes=32, seed=0):

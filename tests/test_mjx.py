@@ -7,7 +7,10 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import mujoco
+import numpy as np
 import pytest
+from drawing import opengl_or_advice
 from helpers import assert_bit_equal
 from mujoco import mjx
 
@@ -78,3 +81,40 @@ def test_the_state_is_a_small_part_of_the_data():
 
     state = jax.eval_shape(Ball().reset, jax.random.key(0))
     assert 10 * size(state.data) < size(mjx.make_data(Ball().model, impl="jax"))
+
+
+def moved_ball():
+    """Returns a state of Ball, as numpy arrays, in which every field that can be is away from its default."""
+    state = jax.device_get(jax.jit(Ball().reset)(jax.random.key(0)))
+    rng = np.random.default_rng(0)
+    data = jax.tree.map(lambda leaf: rng.uniform(0.1, 0.4, leaf.shape).astype(leaf.dtype), state.data)
+    return state.replace(data=data.replace(eq_active=np.zeros_like(state.data.eq_active)))
+
+
+def test_c_mujoco_receives_the_whole_state():
+    state, data = moved_ball(), mujoco.MjData(Ball().model)
+    assert data.eq_active[0] == 1
+    state.data.copy_to(data)
+    for field in dataclasses.fields(IntegrationState):
+        if (value := getattr(state.data, field.name)) is not None:
+            np.testing.assert_array_equal(getattr(data, field.name), value, err_msg=field.name)
+    assert data.act[0] > 0 and data.mocap_pos.min() > 0 and data.time > 0
+
+
+def test_a_state_is_drawn_from_the_task_s_camera():
+    @dataclasses.dataclass(frozen=True)
+    class Filmed(Ball):
+        xml: ClassVar[str] = XML.replace(
+            "<worldbody>",
+            """<worldbody><camera name="sky" pos="0 0 50"/><camera name="near" pos="0 -1.5 0.3" xyaxes="1 0 0 0 0 1"/>""",
+        )
+        camera: ClassVar[str | None] = "near"
+
+    rest = jax.device_get(jax.jit(Ball().reset)(jax.random.key(0)))
+    moved = rest.replace(data=rest.data.replace(qpos=rest.data.qpos + np.float32([0.3, 0, 0, 0, 0, 0, 0, 0])))
+    with opengl_or_advice(), Filmed().renderer(160, 120) as draw:
+        first, second, again = draw(rest), draw(moved), draw(rest)
+        assert first.shape == (120, 160, 3) and first.dtype == np.uint8
+        np.testing.assert_array_equal(first, again)
+        changed = np.argwhere(np.abs(first.astype(int) - second).max(axis=-1) > 20)
+        assert len(changed) > 200 and np.ptp(changed[:, 1]) > 30  # the ball, where it was and where it is

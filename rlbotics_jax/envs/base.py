@@ -37,6 +37,12 @@ class Environment(Protocol):
 
     A class that compares equal by its settings (a frozen dataclass) lets a second `train` reuse the compiled program.
 
+    Optional members:
+        physics(state): a pytree that must stay finite beside observations and reward.
+        renderer(width, height): how videos are drawn; a context manager that opens what drawing needs (a window, a
+            scene) and yields draw(state) -> the picture, uint8 (height, width, 3). `state` holds numpy arrays, and all
+            of it happens in one thread, which need not be the main one.
+
     Attributes:
         num_actions: A.
         action_low, action_high: bounds of the physical action, A floats each, or None where it has none. Where given,

@@ -22,9 +22,15 @@ CARTPOLE_XML = """
   <option timestep="0.01" integrator="Euler" solver="Newton" iterations="1" ls_iterations="4">
     <flag contact="disable" eulerdamp="disable"/>
   </option>
+  <visual>
+    <headlight ambient="0.4 0.4 0.4" diffuse="0.3 0.3 0.3" specular="0 0 0"/>
+  </visual>
+  <asset>
+    <texture type="skybox" builtin="gradient" rgb1="0.95 0.97 1" rgb2="0.65 0.75 0.85" width="32" height="192"/>
+  </asset>
   <worldbody>
-    <light pos="0 0 4"/>
-    <camera name="side" pos="0 -5 1" xyaxes="1 0 0 0 0 1"/>
+    <light pos="0 -2 4" dir="0 0.5 -1" diffuse="0.4 0.4 0.4" specular="0 0 0" castshadow="false"/>
+    <camera name="side" pos="0 -5.2 0" xyaxes="1 0 0 0 0 1"/>
     <geom name="rail" type="capsule" fromto="-2 0 0 2 0 0" size="0.02" rgba="0.4 0.4 0.4 1"/>
     <body name="cart">
       <joint name="slider" type="slide" axis="1 0 0" limited="true" range="-1.8 1.8" damping="0.05"/>

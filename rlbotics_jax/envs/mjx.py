@@ -7,15 +7,18 @@ import dataclasses
 import functools
 import io
 import math
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import mujoco
+import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree, UInt8
 
 from rlbotics_jax.envs.base import State
+from rlbotics_jax.rendering import model_renderer
 from rlbotics_jax.types import Observations
 
 with contextlib.redirect_stdout(io.StringIO()):  # mjx prints that warp is missing, which the impl "jax" never needs
@@ -52,9 +55,17 @@ class IntegrationState:
 
     def restore(self, model: mujoco.MjModel) -> mjx.Data:
         """Returns `mjx.Data` that steps from here; what follows from the rest is not computed yet."""
+        return mjx.make_data(model, impl="jax").replace(**self._known())
+
+    def copy_to(self, data: mujoco.MjData) -> None:
+        """Writes the state into C MuJoCo's data; what follows from it is not computed yet."""
+        for name, value in self._known().items():
+            setattr(data, name, np.asarray(value))
+
+    def _known(self) -> dict[str, Array]:
+        """Returns what this MuJoCo has, by name."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        known = {name: value for name, value in fields.items() if value is not None}
-        return mjx.make_data(model, impl="jax").replace(**known)
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +82,15 @@ class MjxEnvironment:
         forward_at_reset: (class attribute) whether a reset computes what follows from positions and velocities (body
             poses, sensors, contacts). A task that observes and rewards `qpos` and `qvel` alone sets it to False: the
             forward pass of a reset is a third of what there is to compile.
+        camera: (class attribute) name of the model's camera that videos show; None for its first one, or, of a model
+            without cameras, for a view of the whole.
     """
 
     episode_length: int = 1000
     xml: ClassVar[str]
     substeps: ClassVar[int] = 1
     forward_at_reset: ClassVar[bool] = True
+    camera: ClassVar[str | None] = None
 
     @property
     def model(self) -> mujoco.MjModel:
@@ -146,6 +160,19 @@ class MjxEnvironment:
         else:  # a loop, not an unrolled one: four substeps compile in 8 s instead of 22 s and run as fast
             data = jax.lax.fori_loop(0, self.substeps, lambda _, data: mjx.step(model, data), data)
         return self._evaluate(data, action)
+
+    @contextlib.contextmanager
+    def renderer(self, width: int, height: int) -> Iterator[Callable[[State], UInt8[np.ndarray, "H W 3"]]]:
+        """Yields draw(state) -> pixels, for the calling thread; see `rendering.model_renderer` and its errors."""
+        data = mujoco.MjData(self.model)
+        with model_renderer(self.model, width, height, self.camera) as draw_data:
+
+            def draw(state: State) -> UInt8[np.ndarray, "H W 3"]:
+                state.data.copy_to(data)
+                mujoco.mj_forward(self.model, data)
+                return draw_data(data)
+
+            yield draw
 
     def _evaluate(self, data: mjx.Data, action: Float[Array, " A"]) -> State:
         """Returns the state of the given physics."""
