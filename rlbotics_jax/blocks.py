@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from rlbotics_jax.counters import Count, to_int
@@ -31,8 +32,7 @@ class Block:
     Attributes:
         iterations: (iteration, metrics) of each; iterations count from 1.
         seconds: wall time since the previous block had finished.
-        state: the train state after the last one at a boundary, else None. It is donated when the next block starts:
-            copy what is to be kept.
+        state: a copy of the train state after the last one at a boundary, else None.
     """
 
     iterations: list[tuple[int, dict[str, float]]]
@@ -45,49 +45,50 @@ def run_blocks(
     state: TrainState,
     first: int,
     last: int,
-    boundary_interval: int,
+    boundary_intervals: Sequence[int],
     started: float,
     should_stop: Callable[[], bool],
     trace: Callable[[], contextlib.AbstractContextManager] | None = None,
 ) -> Iterator[Block]:
     """Runs the iterations first + 1 .. last and yields them in blocks, one block late.
 
-    Boundaries are the multiples of `boundary_interval`, the last iteration, and where `should_stop` ends the run. There
-    alone the pipeline is emptied and the state is handed out.
+    Boundaries are the multiples of the `boundary_intervals`, the last iteration, and where `should_stop` ends the run.
+    A state is handed out there alone. It is a copy, made on the device in line with the iterations, so that what the
+    host does with it delays none.
 
     Args:
         block: block(state, count) -> (state, metrics), see `step.make_block`; donates its state.
         state: the state after `first` iterations.
         first, last: completed iterations before and after.
-        boundary_interval: iterations between two boundaries.
+        boundary_intervals: iterations between two boundaries; several kinds of them may coincide.
         started: when the first block's time began, by `time.perf_counter`: before the program was compiled.
         should_stop: asked before every dispatch.
         trace: the context of one dispatch of at most `TRACED_ITERATIONS`, the first after compiling and warming up,
             with nothing else running.
     """
     done, finished, seconds_per_iteration = first, started, None
-    pending: tuple[int, int, Metrics] | None = None
+    pending: tuple[int, int, Metrics, TrainState | None] | None = None
 
-    def fetch(state: TrainState | None) -> Block:
+    def fetch() -> Block:
         nonlocal finished, seconds_per_iteration
-        start, count, buffers = pending
+        start, count, buffers, copy = pending
         metrics = jax.device_get(buffers)
         now = time.perf_counter()
         seconds, finished = now - finished, now
         # The first block includes the compilation, which says nothing about the next.
         seconds_per_iteration = seconds / count if start > first else None
         rows = [(start + i + 1, _row(metrics, i)) for i in range(count)]
-        return Block(rows, seconds, state)
+        return Block(rows, seconds, copy)
 
     while done < last and not should_stop():
-        boundary = min(last, (done // boundary_interval + 1) * boundary_interval)
+        boundary = min(last, *((done // interval + 1) * interval for interval in boundary_intervals))
         # One iteration until it is known how long one takes.
         wanted = 1 if seconds_per_iteration is None else int(BLOCK_SECONDS / seconds_per_iteration)
         count = max(1, min(wanted, MAX_BLOCK, boundary - done))
         if trace is not None and seconds_per_iteration is not None:
             count = min(count, TRACED_ITERATIONS)
             if pending is not None:  # so that neither block's time is counted as the other's
-                yield fetch(None)
+                yield fetch()
                 pending = None
             with trace():
                 state, buffers = jax.block_until_ready(block(state, np.int32(count)))
@@ -95,14 +96,18 @@ def run_blocks(
         else:
             state, buffers = block(state, np.int32(count))
         if pending is not None:
-            yield fetch(None)
-        pending = (done, count, buffers)
+            yield fetch()
         done += count
-        if done == boundary:
-            yield fetch(state)
-            pending = None
+        # The last state is donated to nobody, so it needs no copy.
+        pending = (done - count, count, buffers, _copy(state) if done == boundary < last else None)
     if pending is not None:
-        yield fetch(state)
+        pending = (*pending[:3], state)
+        yield fetch()
+
+
+@jax.jit
+def _copy(state: TrainState) -> TrainState:
+    return jax.tree.map(jnp.copy, state)
 
 
 def _row(metrics: Metrics, i: int) -> dict[str, float]:

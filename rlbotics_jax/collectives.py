@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 
 def psum(tree: PyTree, axis_name: str | None) -> PyTree:
@@ -21,14 +21,19 @@ def pmean(tree: PyTree, axis_name: str | None) -> PyTree:
     return tree if axis_name is None else jax.lax.pmean(tree, axis_name)
 
 
-def pmax(tree: PyTree, axis_name: str | None) -> PyTree:
-    """Returns the maximum over all devices."""
-    return tree if axis_name is None else jax.lax.pmax(tree, axis_name)
+def pmin(tree: PyTree, axis_name: str | None) -> PyTree:
+    """Returns the minimum over all devices."""
+    return tree if axis_name is None else jax.lax.pmin(tree, axis_name)
+
+
+def device_index(axis_name: str | None) -> Int[Array, ""]:
+    """Returns which of the devices this is, from 0."""
+    return jnp.int32(0) if axis_name is None else jax.lax.axis_index(axis_name)
 
 
 def fold_in_device(key: Array, axis_name: str | None) -> Array:
     """Returns a key that differs between devices; the key itself where there is one device."""
-    return key if axis_name is None else jax.random.fold_in(key, jax.lax.axis_index(axis_name))
+    return key if axis_name is None else jax.random.fold_in(key, device_index(axis_name))
 
 
 def weighted_sum(values: Float[Array, "..."], weights: Float[Array, "..."], axis_name: str | None) -> Float[Array, ""]:

@@ -8,6 +8,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int, PyTree, UInt32
 
 from rlbotics_jax.algorithms.base import Algorithm
+from rlbotics_jax.collectives import device_index, pmin
 from rlbotics_jax.envs.vectorize import VectorizedEnvironment
 from rlbotics_jax.episodes import EpisodeSums
 from rlbotics_jax.types import Observations, PerEnvironmentState, Timestep
@@ -23,7 +24,8 @@ class RolloutStatistics:
         invalid_steps: the others.
         log: sums of the environment's metrics over the valid steps.
         non_finite: by source, the steps at which it was not finite.
-        invalid_environment: the index of an environment that had an invalid step; -1 where none had.
+        invalid_step, invalid_environment: where the first invalid step was: the step of the rollout, from 0, and the
+            lowest index of an environment that had one then; -1 where all were valid.
     """
 
     episodes: EpisodeSums
@@ -31,6 +33,7 @@ class RolloutStatistics:
     invalid_steps: Float[Array, ""]
     log: dict[str, Float[Array, ""]]
     non_finite: dict[str, Float[Array, ""]]
+    invalid_step: Int[Array, ""]
     invalid_environment: Int[Array, ""]
 
 
@@ -72,12 +75,16 @@ def collect(
 
     state, (transitions, statistics) = jax.lax.scan(step, state, jax.random.split(scan_key, (num_steps, 2)))
     sums = jax.tree.map(lambda per_step: jnp.sum(per_step, axis=0, dtype=per_step.dtype), statistics)
+    first = jnp.argmax(statistics.invalid_step >= 0).astype(jnp.int32)
     return state, Rollout(
         transitions=transitions,
         first_memory=first_memory,
         last_observations=state.observations,
         last_memory=state.memory,
-        statistics=sums.replace(invalid_environment=jnp.max(statistics.invalid_environment)),
+        statistics=sums.replace(
+            invalid_step=jnp.where(statistics.invalid_step[first] >= 0, first, -1),
+            invalid_environment=statistics.invalid_environment[first],
+        ),
     )
 
 
@@ -92,13 +99,15 @@ def count_step(state: PerEnvironmentState, timestep: Timestep) -> tuple[PerEnvir
     episode_length = state.episode_length + valid.astype(jnp.uint32)
     done = timestep.terminated | timestep.truncated
     ended = (done & valid & state.episode_is_whole).astype(jnp.float32)
+    all_valid = jnp.all(valid)
     statistics = RolloutStatistics(
         episodes=EpisodeSums(jnp.sum(ended), jnp.sum(ended * episode_return), jnp.sum(ended * episode_length)),
         env_steps=jnp.sum(valid, dtype=jnp.uint32),
         invalid_steps=jnp.sum(~valid, dtype=jnp.float32),
         log={name: jnp.sum(jnp.where(valid, values, 0.0)) for name, values in timestep.log.items()},
         non_finite={source: jnp.sum(rows, dtype=jnp.float32) for source, rows in timestep.non_finite.items()},
-        invalid_environment=jnp.max(jnp.where(valid, -1, jnp.arange(valid.shape[0], dtype=jnp.int32))),
+        invalid_step=jnp.where(all_valid, jnp.int32(-1), 0),
+        invalid_environment=jnp.where(all_valid, -1, jnp.argmin(valid).astype(jnp.int32)),
     )
     state = state.replace(
         observations=timestep.observations,
@@ -107,3 +116,17 @@ def count_step(state: PerEnvironmentState, timestep: Timestep) -> tuple[PerEnvir
         episode_is_whole=state.episode_is_whole | done,
     )
     return state, statistics
+
+
+def first_invalid(rollout: Rollout, axis_name: str | None) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """Returns the first step that was invalid on any device, and the lowest environment then; -1 where all were valid.
+
+    Environments are numbered over all devices.
+    """
+    statistics, never = rollout.statistics, jnp.iinfo(jnp.int32).max
+    num_envs = jax.tree.leaves(rollout.last_observations)[0].shape[0]
+    step = jnp.where(statistics.invalid_step < 0, never, statistics.invalid_step)
+    first = pmin(step, axis_name)
+    environment = statistics.invalid_environment + num_envs * device_index(axis_name)
+    environment = pmin(jnp.where(step == first, environment, never), axis_name)
+    return jnp.where(first == never, -1, first), jnp.where(first == never, -1, environment)

@@ -11,11 +11,11 @@ from jaxtyping import Array, PyTree
 
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.algorithms.settings import Hyperparameters
-from rlbotics_jax.collectives import fold_in_device, pmax, psum
+from rlbotics_jax.collectives import fold_in_device, psum
 from rlbotics_jax.counters import add, zero_count
 from rlbotics_jax.envs.vectorize import VectorizedEnvironment
 from rlbotics_jax.episodes import empty_window, names_best, recent_means, record
-from rlbotics_jax.rollout import Rollout, collect
+from rlbotics_jax.rollout import Rollout, collect, first_invalid
 from rlbotics_jax.types import BestPolicy, Metrics, PerEnvironmentState, SharedState, TrainState
 
 Init = Callable[[Array, Hyperparameters], TrainState]
@@ -93,6 +93,7 @@ def learn(algorithm: Algorithm, shared: SharedState, rollout: Rollout, key: Arra
     statistics = psum(rollout.statistics, axis_name)
     episodes = record(shared.episodes, shared.iteration, statistics.episodes)
     means = recent_means(episodes, shared.iteration)
+    invalid_step, invalid_environment = first_invalid(rollout, axis_name)
     acted = BestPolicy(algorithm.policy_parameters(shared.algorithm), means.mean_return, shared.iteration + 1)
     improved = names_best(means, statistics.episodes, shared.best.score)
     best = jax.tree.map(lambda new, old: jnp.where(improved, new, old), acted, shared.best)
@@ -119,7 +120,8 @@ def learn(algorithm: Algorithm, shared: SharedState, rollout: Rollout, key: Arra
         "Episodes/mean_length": means.mean_length,
         "Episodes/count": means.count,
         "Diagnostics/invalid_steps": statistics.invalid_steps,
-        "NonFinite/environment": pmax(rollout.statistics.invalid_environment, axis_name),
+        "NonFinite/step": invalid_step,
+        "NonFinite/environment": invalid_environment,
         **{f"NonFinite/{source}": count for source, count in statistics.non_finite.items()},
         "env_steps": env_steps,
     }

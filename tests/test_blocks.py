@@ -23,8 +23,9 @@ def counting_block(state, count):
     return state + count, metrics
 
 
-def run(first, last, interval, should_stop=lambda: False):
-    return list(run_blocks(counting_block, jnp.float32(first), first, last, interval, time.perf_counter(), should_stop))
+def run(first, last, *intervals, should_stop=lambda: False):
+    started = time.perf_counter()
+    return list(run_blocks(counting_block, jnp.float32(first), first, last, intervals, started, should_stop))
 
 
 @pytest.mark.parametrize(("first", "last", "interval"), [(0, 7, 3), (4, 11, 5), (0, 1, 100), (0, 200, 64), (9, 10, 2)])
@@ -39,16 +40,35 @@ def test_every_iteration_once_in_order_and_states_at_boundaries(first, last, int
     assert states == [(boundary, boundary) for boundary in boundaries]
 
 
+def test_boundaries_of_several_kinds_coincide():
+    states = [block.iterations[-1][0] for block in run(0, 20, 6, 4) if block.state is not None]
+    assert states == [4, 6, 8, 12, 16, 18, 20]
+
+
+def test_a_state_is_handed_out_while_the_next_block_runs():
+    """The copy costs no stop: the block after a boundary is dispatched before the boundary's state is yielded."""
+    dispatched, donating = [], jax.jit(counting_block, donate_argnums=0)
+
+    def block(state, count):
+        dispatched.append(int(count))
+        return donating(state, count)
+
+    for finished in run_blocks(block, jnp.float32(0), 0, 6, (1,), time.perf_counter(), lambda: False):
+        iteration = finished.iterations[-1][0]
+        assert len(dispatched) == min(6, iteration + 1)
+        assert float(finished.state) == iteration  # though its successor has consumed the original
+
+
 def test_a_stop_takes_effect_at_the_end_of_what_was_dispatched():
     finished = []
-    for block in run_blocks(counting_block, jnp.float32(0), 0, 10**6, 10**6, 0.0, lambda: bool(finished)):
+    for block in run_blocks(counting_block, jnp.float32(0), 0, 10**6, (10**6,), 0.0, lambda: bool(finished)):
         finished.append(block)
     last = finished[-1]
     assert float(last.state) == last.iterations[-1][0] == sum(len(block.iterations) for block in finished) < 1000
 
 
 def test_stopped_before_the_first_dispatch_runs_nothing():
-    assert run(0, 5, 1, lambda: True) == []
+    assert run(0, 5, 1, should_stop=lambda: True) == []
 
 
 def test_blocks_grow_to_the_time_they_should_last(monkeypatch):
@@ -74,7 +94,7 @@ def test_one_warm_dispatch_of_few_iterations_is_traced_alone(monkeypatch):
         calls.append(int(count))
         return counting_block(state, count)
 
-    finished = list(run_blocks(block, jnp.float32(0), 0, 30, 1000, time.perf_counter(), lambda: False, trace))
+    finished = list(run_blocks(block, jnp.float32(0), 0, 30, (1000,), time.perf_counter(), lambda: False, trace))
     # The first dispatch compiles; it takes two more to know how long a warm one lasts.
     assert calls[:3] == [1, 1, 1] and traced == [[calls[3]]] == [[TRACED_ITERATIONS]]
     assert [metrics["value"] for one in finished for _, metrics in one.iterations] == list(range(30))

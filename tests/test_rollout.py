@@ -12,7 +12,7 @@ import pytest
 from toys import DelayedReward, TimeLimitOnly, Toy
 
 from rlbotics_jax.envs import vectorize
-from rlbotics_jax.rollout import collect, count_step
+from rlbotics_jax.rollout import Rollout, collect, count_step, first_invalid
 from rlbotics_jax.types import PerEnvironmentState, Timestep
 
 
@@ -60,7 +60,7 @@ def test_count_step_by_literals():
     assert statistics.invalid_steps == 2
     assert statistics.log["speed"] == 6
     assert statistics.non_finite["reward"] == 2
-    assert statistics.invalid_environment == 4
+    assert (statistics.invalid_step, statistics.invalid_environment) == (0, 3)
 
 
 def test_a_first_episode_that_began_in_the_middle_is_not_counted():
@@ -84,7 +84,7 @@ def test_an_invalid_row_may_hold_anything(allow_nans):
 
 def test_no_invalid_row_names_no_environment():
     _, statistics = count_step(running([0.0], [0]), timestep([1], [0], [0], [1], [0]))
-    assert (statistics.invalid_environment, statistics.non_finite["reward"]) == (-1, 0)
+    assert (statistics.invalid_step, statistics.invalid_environment, statistics.non_finite["reward"]) == (-1, -1, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +207,8 @@ def test_invalid_rows_are_left_out_of_the_statistics(allow_nans):
     np.testing.assert_array_equal(given.terminated[2], broken)
     assert rollout.statistics.invalid_steps == num_broken
     assert rollout.statistics.non_finite == {"observations.observation": 0, "reward": num_broken}
-    assert broken[rollout.statistics.invalid_environment]
+    assert rollout.statistics.invalid_step == 2
+    assert rollout.statistics.invalid_environment == np.flatnonzero(broken)[0]
     assert rollout.statistics.env_steps == 3 * num_envs - num_broken
     assert rollout.statistics.episodes.count == 0
     np.testing.assert_array_equal(run.state.episode_return, np.where(broken, 0.0, 3.0))
@@ -236,3 +237,18 @@ def test_equal_keys_give_equal_rollouts():
     once, again, other = Run(Echo(), 3).next(4), Run(Echo(), 3).next(4), Run(Echo(), 3).next(4, seed=9)
     jax.tree.map(np.testing.assert_array_equal, once, again)
     assert not np.array_equal(once.transitions["noise"], other.transitions["noise"])
+
+
+def test_the_first_invalid_step_over_devices_numbers_all_environments():
+    """Two environments a device; the third and the fourth device break first, the first device a step later."""
+
+    def local(step, environment):
+        statistics = count_step(running([0.0], [0]), timestep([1], [0], [0], [1], [0]))[1]
+        statistics = statistics.replace(invalid_step=step, invalid_environment=environment)
+        rollout = Rollout((), (), {"observation": jnp.zeros((2, 1))}, (), statistics)
+        return jnp.stack(first_invalid(rollout, "devices"))
+
+    over_devices = jax.pmap(local, axis_name="devices", devices=jax.devices()[:4])
+    broken = over_devices(jnp.int32([5, -1, 4, 4]), jnp.int32([0, -1, 1, 0]))
+    np.testing.assert_array_equal(broken, [[4, 5]] * 4)
+    np.testing.assert_array_equal(over_devices(jnp.full(4, -1), jnp.full(4, -1)), [[-1, -1]] * 4)
