@@ -32,11 +32,12 @@ _MODULE_OF = {
     "Timestep": "types",
     "TrainState": "types",
     "make_train_step": "step",
-    "TrainingError": "train",
+    "TrainingError": "guards",
     "TrainResult": "train",
     "train": "train",
     "evaluate": "evaluation",
     "export": "runs",
+    "load_run": "runs",
 }
 
 __all__ = ["__version__", *_MODULE_OF]
@@ -46,15 +47,16 @@ if TYPE_CHECKING:
     from rlbotics_jax.config import Config, ConfigError, load_config
     from rlbotics_jax.envs import Environment, check_environment, make_environment, vectorize
     from rlbotics_jax.evaluation import evaluate
+    from rlbotics_jax.guards import TrainingError
     from rlbotics_jax.registry import (
         register_algorithm,
         register_distribution,
         register_environment,
         register_model,
     )
-    from rlbotics_jax.runs import export
+    from rlbotics_jax.runs import export, load_run
     from rlbotics_jax.step import make_train_step
-    from rlbotics_jax.train import TrainingError, TrainResult, train
+    from rlbotics_jax.train import TrainResult, train
     from rlbotics_jax.types import Timestep, TrainState
 
 

@@ -1,16 +1,17 @@
-"""The command line: train, export, play, list, inspect. Help and bad input are answered without importing jax."""
+"""The command line: train, eval, play, export, list, inspect. Help and bad input are answered without importing jax."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, TypedDict, get_type_hints
 
 import tyro
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rlbotics_jax.config import Config
     from rlbotics_jax.envs import EnvironmentSpec
 
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 
 # Of the operating system's errors, those that another path or another flag mends.
 _PATH_ERRORS = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError)
@@ -34,6 +35,13 @@ _Config = Annotated[
     str, tyro.conf.Positional, _argument("a YAML file, a run's config.json, or a name that `list` prints", "CONFIG")
 ]
 _Run = Annotated[str, tyro.conf.Positional, _argument("the folder of a run", "RUN")]
+_Which = Annotated[
+    Literal["auto", "best", "last"], _argument("which policy; auto is the best, where there is one", "auto|best|last")
+]
+
+
+def _which(name: str) -> str | None:
+    return None if name == "auto" else name
 
 
 class _NoFlags(TypedDict):
@@ -66,7 +74,7 @@ class Train:
             print(f"Run: {result.run_directory}")
             if policy.is_file():
                 print(f"Policy: {policy}")
-        return INTERRUPTED if result.interrupted else OK
+        return OK if result.interrupted is None else 128 + result.interrupted
 
     def configure(self) -> Config:
         """Return the file's config with the flags in place of its values, validated as a whole."""
@@ -101,43 +109,68 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Export:
-    """Write a run's policy as one ONNX file."""
+class Eval:
+    """Evaluate a run's deterministic policy, print its returns and write them as JSON."""
 
     run_folder: Annotated[_Run, tyro.conf.arg(name="run")]
-    output: Annotated[Path | None, _argument("the file to write; policy.onnx in the run by default", "PATH")] = None
-    which: Annotated[
-        Literal["auto", "best", "last"],
-        _argument("which policy; auto is the best, where there is one", "auto|best|last"),
-    ] = "auto"
+    episodes: Annotated[int, _argument("number of episodes; 100 by default", "N")] = 100
+    which: _Which = "auto"
+    seed: Annotated[int, _argument("of the episodes; 0 by default", "SEED")] = 0
+    output: Annotated[Path | None, _argument("the file to write; evaluation.json in the run by default", "PATH")] = None
 
     def run(self) -> int:
-        from rlbotics_jax.runs import export
+        if self.episodes < 1:
+            raise ValueError(f"--episodes must be at least 1, not {self.episodes}.")
+        from rlbotics_jax.evaluation import EVALUATION_FILE, evaluate_run
 
-        which = None if self.which == "auto" else self.which
-        print(f"Policy: {export(self.run_folder, output=self.output, which=which)}")
+        report = evaluate_run(self.run_folder, self.episodes, self.seed, _which(self.which), self.output)
+        print(f"policy   {report['policy']}, of iteration {report['iteration']}")
+        print(
+            "return   mean {mean_reward:.1f}  std {std_reward:.1f}  min {min_reward:.1f}  max {max_reward:.1f}  "
+            "({episodes} episodes)".format_map(report)
+        )
+        print(f"length   mean {report['mean_length']:.1f}")
+        print(f"Written: {self.output or Path(self.run_folder) / EVALUATION_FILE}")
         return OK
 
 
 @dataclass(frozen=True)
 class Play:
-    """Run a run's policy, deterministically, and print its returns."""
+    """Play one deterministic episode of a run's policy and, with --video, film it."""
 
     run_folder: Annotated[_Run, tyro.conf.arg(name="run")]
-    episodes: Annotated[int, _argument("number of episodes; 20 by default", "N")] = 20
+    video: Annotated[Path | None, _argument("the MP4 file to write", "PATH")] = None
+    which: _Which = "auto"
+    seed: Annotated[int, _argument("of the episode; 0 by default", "SEED")] = 0
 
     def run(self) -> int:
-        if self.episodes < 1:
-            raise ValueError(f"--episodes must be at least 1, not {self.episodes}.")
-        from rlbotics_jax.evaluation import evaluate_run
+        from rlbotics_jax.evaluation import evaluate, load_run_environment
+        from rlbotics_jax.runs import load_policy
 
-        results = evaluate_run(self.run_folder, num_episodes=self.episodes)
-        for name in ("returns", "lengths"):
-            values = results[name]
-            print(
-                f"{name:8} mean {values.mean():.1f}  std {values.std():.1f}  "
-                f"min {values.min():.1f}  max {values.max():.1f}  ({len(values)} episodes)"
-            )
+        environment, policy = load_run_environment(self.run_folder), load_policy(self.run_folder, _which(self.which))
+        if self.video is not None:
+            from rlbotics_jax.video import record_episode
+
+            record_episode(policy, environment, self.video, seed=self.seed)
+        results = evaluate(policy, environment, num_episodes=1, seed=self.seed)
+        print(f"return {results['returns'][0]:.1f}  length {results['lengths'][0]}")
+        if self.video is not None:
+            print(f"Video: {self.video}")
+        return OK
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a run's policy as one ONNX file."""
+
+    run_folder: Annotated[_Run, tyro.conf.arg(name="run")]
+    output: Annotated[Path | None, _argument("the file to write; policy.onnx in the run by default", "PATH")] = None
+    which: _Which = "auto"
+
+    def run(self) -> int:
+        from rlbotics_jax.runs import export
+
+        print(f"Policy: {export(self.run_folder, output=self.output, which=_which(self.which))}")
         return OK
 
 
@@ -170,14 +203,15 @@ class Inspect:
         return OK
 
 
-COMMANDS = {"train": Train, "export": Export, "play": Play, "list": List, "inspect": Inspect}
+COMMANDS = {"train": Train, "eval": Eval, "play": Play, "export": Export, "list": List, "inspect": Inspect}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0 it worked; 1 it failed while running; 2 bad input, told in one sentence on stderr; 130 interrupted (a training
-    run saves its state first). An error that this library did not raise on purpose keeps its traceback.
+    0 it worked; 1 it failed while running; 2 bad input, told in one sentence on stderr; 130, 143 or 138 stopped by
+    Ctrl-C, SIGTERM or SIGUSR1 (a training run saves its state first). An error that this library did not raise on
+    purpose keeps its traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     # A console script has its own folder on the path, not the user's, whose modules a config may name.
@@ -286,5 +320,13 @@ def _fail(sentence: str, code: int) -> int:
     return code
 
 
+def run_console_script() -> NoReturn:
+    """Run `main` as a process of its own, which a second Ctrl-C ends at once."""
+    from rlbotics_jax.interrupts import exit_on_second_interrupt
+
+    with exit_on_second_interrupt():
+        raise SystemExit(main())
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_console_script()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,12 +14,15 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from rlbotics_jax.algorithms.base import Algorithm
+from rlbotics_jax.atomic import replacing
 from rlbotics_jax.compilation import jit
 from rlbotics_jax.envs.base import Environment
 from rlbotics_jax.envs.make import make_environment
 from rlbotics_jax.envs.vectorize import VectorizedEnvironment, vectorize
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.registry import import_path
+
+EVALUATION_FILE = "evaluation.json"
 
 
 def evaluate(
@@ -38,9 +43,25 @@ def evaluate(
     return {"returns": np.asarray(returns), "lengths": np.asarray(lengths)}
 
 
-def evaluate_run(run: str | Path, num_episodes: int = 20, seed: int = 0) -> dict[str, np.ndarray]:
-    """Runs the policy of a run directory in the environment that its config names; see `evaluate`."""
-    from rlbotics_jax.runs import load_policy, recorded_environment, run_config
+def summarize(results: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Returns mean, std, min and max of the returns (`mean_reward`, ...), and the mean length, of `evaluate`."""
+    returns = results["returns"].astype(np.float64)
+    return {
+        "mean_reward": float(returns.mean()),
+        "std_reward": float(returns.std()),
+        "min_reward": float(returns.min()),
+        "max_reward": float(returns.max()),
+        "mean_length": float(results["lengths"].mean()),
+    }
+
+
+def load_run_environment(run: str | Path) -> Environment:
+    """Returns the environment that a run's config names.
+
+    Raises:
+        ValueError: the run trained another, an object given to `train`.
+    """
+    from rlbotics_jax.runs import recorded_environment, run_config
 
     environment = make_environment(run_config(run).env)
     trained, named = recorded_environment(run).get("class"), import_path(type(environment))
@@ -49,7 +70,41 @@ def evaluate_run(run: str | Path, num_episodes: int = 20, seed: int = 0) -> dict
             f"'{run}' trained {trained}, an object given to train, while its config names {named}; call "
             "rlbotics_jax.evaluate(load_policy(run), environment) with the object."
         )
-    return evaluate(load_policy(run), environment, num_episodes, seed)
+    return environment
+
+
+def evaluate_run(
+    run: str | Path, num_episodes: int = 20, seed: int = 0, which: str | None = None, output: str | Path | None = None
+) -> dict[str, Any]:
+    """Evaluates a run's policy in the environment that its config names, and writes what came out as JSON.
+
+    Args:
+        run: the run directory.
+        num_episodes, seed: as `evaluate`.
+        which: "best", "last", or None for the best where there is one.
+        output: the file; `evaluation.json` in the run by default.
+
+    Returns:
+        What the file holds: the policy and its iteration, the seed, `summarize`'s figures, and each episode's return
+        and length.
+    """
+    from rlbotics_jax.runs import load_policy
+
+    environment, policy = load_run_environment(run), load_policy(run, which)
+    results = evaluate(policy, environment, num_episodes, seed)
+    report = {
+        "task": policy.metadata["task"],
+        "policy": policy.metadata["which"],
+        "iteration": policy.metadata["iteration"],
+        "episodes": num_episodes,
+        "seed": seed,
+        **summarize(results),
+        "returns": results["returns"].tolist(),
+        "lengths": results["lengths"].tolist(),
+    }
+    with replacing(output or Path(run) / EVALUATION_FILE) as temporary:
+        temporary.write_text(json.dumps(report, indent=2) + "\n")
+    return report
 
 
 @functools.lru_cache(maxsize=8)

@@ -31,6 +31,8 @@ SHORT = {
     "runner.seed": ("--seed",),
     "runner.logger.log_dir": ("--log-dir",),
     "runner.logger.resume": ("--resume",),
+    "runner.init_from": ("--init-from",),
+    "runner.load": ("--load",),
 }
 
 _METAVARS = {bool: "true|false", int: "INT", float: "FLOAT", str: "TEXT", NoneType: "null"}

@@ -91,8 +91,8 @@ def test_resume_alone_means_last(rest):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Expected one of {train, export, play, list, inspect}"),
-        (["trian"], "available subcommands: train, export, play, list, inspect"),
+        ([], "Expected one of {train, eval, play, export, list, inspect}"),
+        (["trian"], "available subcommands: train, eval, play, export, list, inspect"),
         (["train"], "Missing from rlbotics-jax train: CONFIG"),
         (["train", "CartpoleBalance", "-n"], "Missing value for argument '-n/--num-envs/--env.num-envs'"),
         (["train", "CartpoleBalance", "--num-env", "3"], "perhaps you meant -n, --num-envs, --env.num-envs INT"),
@@ -106,8 +106,9 @@ def test_resume_alone_means_last(rest):
         (["export", "RUN", "--which", "first"], "invalid choice 'first' for argument '--which'"),
         (["export", "no_such_run"], "no_such_run"),
         (["play", "no_such_run"], "no_such_run"),
-        (["play", "RUN", "--episodes", "0"], "--episodes must be at least 1, not 0"),
-        (["play", "RUN", "--episodes", "some"], "--episodes"),
+        (["eval", "no_such_run"], "no_such_run"),
+        (["eval", "RUN", "--episodes", "0"], "--episodes must be at least 1, not 0"),
+        (["eval", "RUN", "--episodes", "some"], "--episodes"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -246,13 +246,14 @@ def test_training_in_a_terminal_is_interrupted(tmp_path):
     terminal.read(until="ETA", seconds=240)
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 130
-    compiling, compiled, _, _, *rows, bar, end = terminal.screen()
+    compiling, compiled, _, _, *rows, bar, stopped, end = terminal.screen()
     assert re.match(r"Compiling for .*: CartpoleBalance, 16 environments\.$", compiling)
     assert re.match(r"Compiled and ran the first iteration in [\d.]+ s\.$", compiled)
     iterations = [int(row.split()[0]) for row in rows]
     newest = iterations[-1]
     assert iterations == list(range(max(1, newest - 7), newest + 1))
     assert f" {newest}/1000000  elapsed" in bar and "ETA" not in bar and end == ""
+    assert stopped == f"Stopped by SIGINT after iteration {newest} of 1000000."
     assert terminal.cursor_is_shown()
 
 

@@ -168,7 +168,12 @@ def test_a_flag_gives_the_value_that_the_file_would(words, key, value):
 @pytest.mark.parametrize("short", [name for names in SHORT.values() for name in names])
 def test_short_names_are_names_of_the_same_flag(short):
     (key,) = [key for key, names in SHORT.items() if short in names]
-    value = {"env.device": "gpu", "runner.logger.log_dir": "runs", "runner.logger.resume": "best"}.get(key, "7")
+    value = {
+        "env.device": "gpu",
+        "runner.logger.log_dir": "runs",
+        "runner.logger.resume": "best",
+        "runner.load": "critic",
+    }.get(key, "7")
     config = configure("CartpoleBalance", short, value)
     assert config == configure("CartpoleBalance", "--" + key.replace("_", "-"), value) != load_config("CartpoleBalance")
 
@@ -197,7 +202,7 @@ def test_flags_alone_make_one_configuration_of_another(tmp_path):
 def test_a_flag_changes_its_key_and_no_other(key):
     config = load_config("example")
     value = not at(config, key) if isinstance(at(config, key), bool) else at(config, key) * 0.5
-    value = max(1, int(value)) if type(at(config, key)) is int else value
+    value = at(config, key) + 1 if type(at(config, key)) is int else value
     if key == "runner.algorithm.max_learning_rate":
         value *= 4
     before, after = all_leaves(config), all_leaves(configure("example", *flag(key, value)))
@@ -360,7 +365,7 @@ def test_help_shows_meanings_defaults_and_groups(capsys, monkeypatch):
     for part in (
         "-n INT, --num-envs INT, --env.num-envs INT environments stepped together (no default)",
         "--seed INT|null, --runner.seed INT|null 0 to 2^32 - 1, or null to draw one, which config.json then holds (default: null)",
-        "or a path; the flag alone means last (default: null)",
+        "or starts one; the flag alone means last (default: null)",
         "--runner.algorithm.entropy-coef FLOAT weight of the entropy bonus (default: 0.01)",
         "--runner.algorithm.min-learning-rate FLOAT lower bound of the adaptive rate (default: 1e-05)",
         "--runner.actor.hidden-dims [INT ...] widths of the hidden layers; -1 is the width of the input; one number is one layer (default: [256, 256, 256])",

@@ -60,7 +60,7 @@ def test_wheel_holds_the_two_packages_and_the_configs(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         entry_points = next(name for name in names if name.endswith("entry_points.txt"))
-        assert "rlbotics-jax = rlbotics_jax.cli:main" in archive.read(entry_points).decode()
+        assert "rlbotics-jax = rlbotics_jax.cli:run_console_script" in archive.read(entry_points).decode()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"rlbotics_jax", "bridges"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     shipped = {name.removeprefix("rlbotics_jax/configs/") for name in names if name.startswith("rlbotics_jax/configs/")}
@@ -75,7 +75,7 @@ def test_wheel_holds_the_two_packages_and_the_configs(wheel):
 
 def test_extras_and_the_version_the_library_reports():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = {"onnx", "cuda12", "cuda13", "gym", "mjlab", "isaaclab", "playground", "test"}
+    extras = {"onnx", "plot", "video", "wandb", "cuda12", "cuda13", "gym", "mjlab", "isaaclab", "playground", "test"}
     assert extras <= set(project["optional-dependencies"])
     code = "import rlbotics_jax; print(rlbotics_jax.__version__)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -103,14 +103,16 @@ class LoggerConfig(ConfigBase):
         log_dir: folder of all runs, or null to write nothing.
         experiment: folder of the runs of one experiment inside log_dir.
         log_interval: iterations between two lines of the log, or two rows of the live table; files get every iteration.
-        log_metrics: write a TensorBoard file. true, since its cost does not show beside an iteration.
-        log_video: record videos at saved iterations. false, since rendering takes time.
+        log_metrics: write metrics.jsonl and a TensorBoard file. true, since it costs 0.15 ms an iteration.
+        log_video: write a video beside every checkpoint. false, since rendering takes time.
         log_config: write config.json. true, so that every run can be repeated.
         save_interval: iterations between two checkpoints. 1000 saves once in a default run, shipped files save oftener.
         keep_last_n: checkpoints kept in a run, 0 for all; the best policy is never removed.
         save_best: keep the policy with the best mean return, whatever the interval.
         resume: null to start afresh; to go on: last or best (of this task's runs in log_dir), a run's name, or a path;
-            the flag alone means last.
+            auto goes on with the experiment's newest run up to num_learning_iterations, or starts one; the flag alone
+            means last.
+        wandb_project: project on Weights & Biases that the metrics are sent to as well, or null for none.
     """
 
     enabled: bool = True
@@ -125,6 +127,7 @@ class LoggerConfig(ConfigBase):
     keep_last_n: int = 5
     save_best: bool = True
     resume: str | None = None
+    wandb_project: str | None = None
 
     def validate(self) -> None:
         super().validate()
@@ -134,7 +137,7 @@ class LoggerConfig(ConfigBase):
                 f"got {shown(self.log_name)}; the only name, and so the nearest, is 'Logger'; to log elsewhere pass a "
                 f"callback to rlbotics_jax.train",
             )
-        self.check_not_empty("log_dir", "experiment", "resume")
+        self.check_not_empty("log_dir", "experiment", "resume", "wandb_project")
         self.check_positive("log_interval", "save_interval")
         self.check_non_negative("keep_last_n")
 
@@ -157,6 +160,14 @@ class OnPolicyRunnerConfig(ConfigBase):
         verbose: print progress.
         check_for_nan: stop with an error at the first non-finite observation or reward. false: such an environment is
             reset, its step does not count, and the number of them is logged.
+        eval_interval: iterations between two evaluations of the deterministic policy, 0 for none; they change nothing
+            of the training.
+        eval_episodes: episodes of one evaluation.
+        early_stopping_threshold: mean return of recent episodes at which the run may end early, or null.
+        early_stopping_patience: iterations in a row that the mean return must have stayed at or above the threshold.
+        init_from: run directory, or one checkpoint of it, that a new run takes its first parameters from, or null.
+        load: what is taken from it: actor, critic, normalizer, optimizer; of an algorithm of your own, its state's
+            fields.
         torch_compile_mode: default, max-autotune-no-cudagraphs or null; RLBotics' key, without meaning here, where
             everything is compiled: other than null warns.
         logger, algorithm, actor, critic: the parts. The actor needs a distribution_cfg to draw actions from.
@@ -169,6 +180,12 @@ class OnPolicyRunnerConfig(ConfigBase):
     num_steps_per_env: int = 24
     verbose: bool = True
     check_for_nan: bool = False
+    eval_interval: int = 0
+    eval_episodes: int = 20
+    early_stopping_threshold: float | None = None
+    early_stopping_patience: int = 1
+    init_from: str | None = None
+    load: tuple[str, ...] = ("actor", "normalizer")
     torch_compile_mode: str | None = None
     logger: LoggerConfig = field(default_factory=LoggerConfig)
     algorithm: ConfigBase = field(default_factory=PPOConfig, metadata={"parse": algorithm_config})
@@ -187,7 +204,15 @@ class OnPolicyRunnerConfig(ConfigBase):
                 f"loop of your own is written with rlbotics_jax.make_train_step",
             )
         self.check_range("seed", 0, 2**32 - 1)
-        self.check_positive("num_learning_iterations", "num_steps_per_env")
+        self.check_positive("num_learning_iterations", "num_steps_per_env", "eval_episodes", "early_stopping_patience")
+        self.check_non_negative("eval_interval")
+        self.check_not_empty("init_from", "load")
+        if self.init_from is not None and self.logger.resume not in (None, "auto"):
+            raise ConfigError(
+                "init_from",
+                f"starts a new run, runner.logger.resume ({self.logger.resume!r}) goes on with an old one; give one "
+                "of the two",
+            )
         self._check_obs_groups()
         if isinstance(self.actor, MLPConfig) and self.actor.distribution_cfg is None:
             raise ConfigError(
