@@ -31,12 +31,14 @@ class Block:
 
     Attributes:
         iterations: (iteration, metrics) of each; iterations count from 1.
-        seconds: wall time since the previous block had finished.
+        seconds: wall time that it took: since the previous block had finished, a pause between them left out.
+        finished: when it had, by `time.perf_counter`.
         state: a copy of the train state after the last one at a boundary, else None.
     """
 
     iterations: list[tuple[int, dict[str, float]]]
     seconds: float
+    finished: float
     state: TrainState | None
 
 
@@ -46,21 +48,23 @@ def run_blocks(
     first: int,
     last: int,
     boundary_intervals: Sequence[int],
+    pause_interval: int,
     started: float,
     should_stop: Callable[[], bool],
     trace: Callable[[], contextlib.AbstractContextManager] | None = None,
 ) -> Iterator[Block]:
     """Runs the iterations first + 1 .. last and yields them in blocks, one block late.
 
-    Boundaries are the multiples of the `boundary_intervals`, the last iteration, and where `should_stop` ends the run.
-    A state is handed out there alone. It is a copy, made on the device in line with the iterations, so that what the
-    host does with it delays none.
+    Boundaries are the multiples of the intervals, the last iteration, and where `should_stop` ends the run. A state is
+    handed out there alone. It is a copy, made on the device in line with the iterations, so that what the host does
+    with it delays none; at a pause nothing else runs meanwhile, and no block is charged for that time.
 
     Args:
         block: block(state, count) -> (state, metrics), see `step.make_block`; donates its state.
         state: the state after `first` iterations.
         first, last: completed iterations before and after.
         boundary_intervals: iterations between two boundaries; several kinds of them may coincide.
+        pause_interval: iterations between two pauses, which are boundaries too; 0 for none.
         started: when the first block's time began, by `time.perf_counter`: before the program was compiled.
         should_stop: asked before every dispatch.
         trace: the context of one dispatch of at most `TRACED_ITERATIONS`, the first after compiling and warming up,
@@ -78,10 +82,11 @@ def run_blocks(
         # The first block includes the compilation, which says nothing about the next.
         seconds_per_iteration = seconds / count if start > first else None
         rows = [(start + i + 1, _row(metrics, i)) for i in range(count)]
-        return Block(rows, seconds, copy)
+        return Block(rows, seconds, finished, copy)
 
     while done < last and not should_stop():
-        boundary = min(last, *((done // interval + 1) * interval for interval in boundary_intervals))
+        intervals = [interval for interval in (*boundary_intervals, pause_interval) if interval]
+        boundary = min([last, *((done // interval + 1) * interval for interval in intervals)])
         # One iteration until it is known how long one takes.
         wanted = 1 if seconds_per_iteration is None else int(BLOCK_SECONDS / seconds_per_iteration)
         count = max(1, min(wanted, MAX_BLOCK, boundary - done))
@@ -100,6 +105,9 @@ def run_blocks(
         done += count
         # The last state is donated to nobody, so it needs no copy.
         pending = (done - count, count, buffers, _copy(state) if done == boundary < last else None)
+        if pause_interval and done % pause_interval == 0 and done < last:
+            yield fetch()
+            pending, finished = None, time.perf_counter()
     if pending is not None:
         pending = (*pending[:3], state)
         yield fetch()

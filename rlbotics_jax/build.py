@@ -30,12 +30,17 @@ from rlbotics_jax.types import TrainState
 
 
 def resolve_config(config: Any) -> Config:
-    """Returns a Config from a Config, a mapping, a path or a shipped name; a seed of null is drawn here."""
-    if not isinstance(config, Config):
-        config = from_dict(config) if isinstance(config, Mapping) else load_config(config)
-    if config.runner.seed is None:
-        config = config.replace(runner=config.runner.replace(seed=secrets.randbits(32)))
-    return config
+    """Returns a Config from a Config, a mapping, a path or a shipped name."""
+    if isinstance(config, Config):
+        return config
+    return from_dict(config) if isinstance(config, Mapping) else load_config(config)
+
+
+def with_seed(config: Config) -> Config:
+    """Returns the config with a drawn seed in place of null."""
+    if config.runner.seed is not None:
+        return config
+    return config.replace(runner=config.runner.replace(seed=secrets.randbits(32)))
 
 
 def build_environment(config: Config, env: Any) -> tuple[Config, VectorizedEnvironment]:

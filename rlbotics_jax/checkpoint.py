@@ -54,7 +54,7 @@ class Checkpoints:
         # Not orbax's CheckpointManager or its handlers of arrays: a save costs them 35 ms of CPU time, this one 6 ms.
         self._orbax = ocp.Checkpointer(_ArchiveHandler())
         self._thread = ThreadPoolExecutor(1, "checkpoints")
-        self._writing: Future[OSError | None] | None = None
+        self._writing: Future[Exception | None] | None = None
         self._warned = False
 
     def save(self, iteration: int, state: TrainState, policy: PyTree, summary: dict[str, Any]) -> None:
@@ -63,10 +63,16 @@ class Checkpoints:
         Waits for the checkpoint before. Where that one could not be written (a full disk) this warns, once a run, and
         goes on: the checkpoints that were whole stay.
         """
-        self._wait()
+        if (error := self._wait()) and not self._warned:
+            warnings.warn(
+                f"A checkpoint cannot be written to '{self._folder}' ({_reason(error)}); training goes on, and the "
+                "next one is tried.",
+                stacklevel=2,
+            )
+            self._warned = True
         trees = dict(zip(_TREES, (state, policy), strict=True))
         layouts = {name: layout_of(tree) for name, tree in trees.items()}
-        self._writing = self._thread.submit(self._write, iteration, pack(trees), layouts, summary)
+        self._writing = self._thread.submit(self._try_to_write, iteration, pack(trees), layouts, summary)
 
     def iterations(self) -> list[int]:
         """Returns the iterations that have a checkpoint, in order."""
@@ -102,7 +108,7 @@ class Checkpoints:
         return self._tree(iteration, "state", like)
 
     def policy(self, iteration: int, like: PyTree) -> PyTree:
-        """Returns the saved policies, structured as `like`; reads nothing else. Errors as `state`."""
+        """Returns the saved policies, structured as `like`, and reads no other tree. Errors as `state`."""
         return self._tree(iteration, "policy", like)
 
     def leaves(self, iteration: int, paths: Callable[[str], bool]) -> dict[str, Array]:
@@ -119,10 +125,18 @@ class Checkpoints:
         return json.loads(self._read(iteration, "summary.json")[0])
 
     def close(self) -> None:
-        """Waits for what is being written; warns as `save`."""
-        self._wait()
-        self._thread.shutdown()
-        self._orbax.close()
+        """Waits for what is being written, and warns where it could not be. A second call does nothing."""
+        try:
+            if error := self._wait():
+                saved = self.iterations()
+                left = f"the latest there is that of iteration {saved[-1]}" if saved else "there is none"
+                warnings.warn(
+                    f"The last checkpoint could not be written to '{self._folder}' ({_reason(error)}); {left}.",
+                    stacklevel=2,
+                )
+        finally:
+            self._thread.shutdown()
+            self._orbax.close()
 
     def _tree(self, iteration: int, name: str, like: PyTree) -> PyTree:
         layout, buffers = self._stored(iteration, name)
@@ -146,24 +160,27 @@ class Checkpoints:
         try:
             return self._orbax.restore(path, args=_Read(members))
         except Exception as error:  # what a damaged file makes zipfile raise is not one type
-            reason = error.strerror if isinstance(error, OSError) else None
-            raise CheckpointError(f"'{path}' is no whole checkpoint ({reason or error}).") from error
+            raise CheckpointError(f"'{path}' is no whole checkpoint ({_reason(error)}).") from error
+
+    def _try_to_write(self, *arguments: Any) -> Exception | None:
+        """Calls `_write`, on the thread; returns what it raises, which costs a checkpoint and not the training."""
+        try:
+            self._write(*arguments)
+        except Exception as error:
+            return error
+        return None
 
     def _write(
         self, iteration: int, buffers: dict[str, Array], layouts: dict[str, Layout], summary: dict[str, Any]
-    ) -> OSError | None:
-        """Writes a checkpoint, on the thread, and removes what is no longer wanted; returns why it could not."""
+    ) -> None:
+        """Writes a checkpoint, and removes what is no longer wanted."""
         self._sweep()
         members: dict[str, Any] = {name: np.asarray(buffer).view(np.uint8).data for name, buffer in buffers.items()}
         members |= {f"{name}.json": to_json(layout).encode() for name, layout in layouts.items()}
         members["summary.json"] = json.dumps(summary).encode()
         try:
             self._orbax.save(self._path(iteration), args=_Write(members), force=True)
-        except OSError as error:
-            return error
-        else:
             self._retire(iteration)
-            return None
         finally:
             self._sweep()
 
@@ -179,20 +196,17 @@ class Checkpoints:
         for leftover in self._folder.glob(f"*{_UNFINISHED}"):
             shutil.rmtree(leftover, ignore_errors=True)
 
-    def _wait(self) -> None:
-        """Waits for the checkpoint that is being written, and says once where one could not be."""
-        error = self._writing.result() if self._writing is not None else None
-        self._writing = None
-        if error is not None and not self._warned:
-            warnings.warn(
-                f"A checkpoint cannot be written to '{self._folder}' ({error.strerror or error}); training goes on, "
-                "and the next one is tried.",
-                stacklevel=3,
-            )
-            self._warned = True
+    def _wait(self) -> Exception | None:
+        """Waits for the checkpoint that is being written; returns why it could not be. It is told only once."""
+        writing, self._writing = self._writing, None
+        return None if writing is None else writing.result()
 
     def _path(self, iteration: int) -> Path:
         return self._folder / str(iteration)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 class _ArchiveHandler(ocp.CheckpointHandler):

@@ -148,14 +148,15 @@ class Play:
         from rlbotics_jax.runs import load_policy
 
         environment, policy = load_run_environment(self.run_folder), load_policy(self.run_folder, _which(self.which))
-        if self.video is not None:
+        if self.video is None:
+            results = evaluate(policy, environment, num_episodes=1, seed=self.seed)
+            episode_return, length = results["returns"][0], results["lengths"][0]
+        else:
             from rlbotics_jax.video import record_episode
 
-            record_episode(policy, environment, self.video, seed=self.seed)
-        results = evaluate(policy, environment, num_episodes=1, seed=self.seed)
-        print(f"return {results['returns'][0]:.1f}  length {results['lengths'][0]}")
-        if self.video is not None:
-            print(f"Video: {self.video}")
+            path, episode_return, length = record_episode(policy, environment, self.video, seed=self.seed)
+            print(f"Video: {path}")
+        print(f"return {episode_return:.1f}  length {length} ({length * environment.dt:.1f} s)")
         return OK
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from rlbotics_jax.checkpoint import Checkpoints
@@ -9,7 +10,7 @@ from rlbotics_jax.config import Config, ConfigError
 from rlbotics_jax.config.errors import shown
 from rlbotics_jax.envs.spec import EnvironmentSpec
 from rlbotics_jax.packing import difference, layout_of
-from rlbotics_jax.registry import ALGORITHMS, DISTRIBUTIONS, MODELS, Registry, import_path
+from rlbotics_jax.registry import ALGORITHMS, DISTRIBUTIONS, MODELS, import_path
 from rlbotics_jax.resume import KEY, Resume
 from rlbotics_jax.runs import recorded
 from rlbotics_jax.types import TrainState
@@ -20,7 +21,7 @@ _CLASSES = {
     "runner.critic.class_name": MODELS,
     "runner.actor.distribution_cfg.class_name": DISTRIBUTIONS,
 }
-_MEANING = (*_CLASSES, "runner.algorithm.optimizer")
+_MEANING = (*_CLASSES, "runner.algorithm.optimizer", "runner.actor.activation", "runner.critic.activation")
 """Keys under another value of which a state means something else, even where its shapes are the same; so are the
 observation sets."""
 
@@ -71,9 +72,7 @@ def check_fits(resume: Resume, config: Config, spec: EnvironmentSpec, like: Trai
 def _compare(key: str, mine: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
     """Raises where a key has another value than the run recorded; one that either of them lacks is passed over."""
     wanted, saved = _value(mine, key), _value(theirs, key)
-    if _ABSENT in (wanted, saved) or wanted == saved:
-        return
-    if key in _CLASSES and _class(_CLASSES[key], wanted) == _class(_CLASSES[key], saved):
+    if _ABSENT in (wanted, saved) or wanted == saved or _meaning(key, wanted) == _meaning(key, saved):
         return
     kept = "environments' states" if key == "env.num_envs" else "networks and its optimizer"
     raise ConfigError(
@@ -102,9 +101,9 @@ def _value(values: Any, key: str) -> Any:
     return values
 
 
-def _class(registry: Registry, name: str) -> str:
-    """Returns the import path of a class however it is spelled."""
-    try:
-        return import_path(registry.resolve(name))
-    except ValueError:  # it cannot be imported any more
-        return name
+def _meaning(key: str, value: Any) -> Any:
+    """Returns a value in the one spelling that it is compared in: a class's import path, an activation's long name."""
+    if key in _CLASSES:
+        with contextlib.suppress(ValueError):  # it cannot be imported any more
+            return import_path(_CLASSES[key].resolve(value))
+    return "leaky_relu" if key.endswith(".activation") and value == "lrelu" else value

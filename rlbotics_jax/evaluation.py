@@ -21,6 +21,7 @@ from rlbotics_jax.envs.make import make_environment
 from rlbotics_jax.envs.vectorize import VectorizedEnvironment, vectorize
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.registry import import_path
+from rlbotics_jax.runs import load_policy, recorded_environment, run_config
 
 EVALUATION_FILE = "evaluation.json"
 
@@ -61,8 +62,6 @@ def load_run_environment(run: str | Path) -> Environment:
     Raises:
         ValueError: the run trained another, an object given to `train`.
     """
-    from rlbotics_jax.runs import recorded_environment, run_config
-
     environment = make_environment(run_config(run).env)
     trained, named = recorded_environment(run).get("class"), import_path(type(environment))
     if trained != named:
@@ -88,8 +87,6 @@ def evaluate_run(
         What the file holds: the policy and its iteration, the seed, `summarize`'s figures, and each episode's return
         and length.
     """
-    from rlbotics_jax.runs import load_policy
-
     environment, policy = load_run_environment(run), load_policy(run, which)
     results = evaluate(policy, environment, num_episodes, seed)
     report = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 
 from rlbotics_jax.config import OnPolicyRunnerConfig
 
@@ -15,18 +16,30 @@ class TrainingError(RuntimeError):
 class Guards:
     """Judges a run's iterations, one after the other."""
 
-    def __init__(self, runner: OnPolicyRunnerConfig, warn: Callable[[str], None]):
-        """Takes the limits from the config. `warn` receives what does not end the run."""
-        self._check_for_nan, self._warn = runner.check_for_nan, warn
+    def __init__(self, runner: OnPolicyRunnerConfig, earlier_returns: Iterable[float] = ()):
+        """Takes the limits from the config.
+
+        Args:
+            runner: the config.
+            earlier_returns: the mean returns of the iterations before a resumed run's, whose patience counts on.
+        """
+        self._check_for_nan, self._warned = runner.check_for_nan, False
         self._max_rejected = getattr(runner.algorithm, "max_rejected_updates", math.inf)
         self._threshold, self._patience = runner.early_stopping_threshold, runner.early_stopping_patience
         self._in_a_row = 0
+        for mean_return in earlier_returns:
+            self._count(mean_return)
+
+    @property
+    def is_good_enough(self) -> bool:
+        """Whether the mean return has been at or above the early-stopping threshold for `patience` iterations."""
+        return self._in_a_row >= self._patience
 
     def check(self, iteration: int, metrics: Mapping[str, float]) -> str | None:
         """Returns why an iteration is good enough to be the last, or None.
 
         Good enough is the mean return when it has been at or above the early-stopping threshold for `patience`
-        iterations in a row; that is said once.
+        iterations in a row; that is said once. So is a warning of non-finite environments that do not end the run.
 
         Raises:
             TrainingError: training cannot go on; with the likely cause.
@@ -42,18 +55,22 @@ class Guards:
             broken = _broken(iteration, metrics)
             if self._check_for_nan:
                 raise TrainingError(f"{broken} Set runner.check_for_nan to false to reset such environments instead.")
-            self._warn(f"{broken} Such environments are reset, and these steps left out.")
-        if self._threshold is None:
-            return None
+            if not self._warned:  # once a run
+                warnings.warn(f"{broken} Such environments are reset, and these steps left out.", stacklevel=2)
+            self._warned = True
         mean_return = metrics["Episodes/mean_reward"]
-        # NaN, where no episode ended yet, is below any threshold.
-        self._in_a_row = self._in_a_row + 1 if mean_return >= self._threshold else 0
+        self._count(mean_return)
         if self._in_a_row != self._patience:
             return None
         return (
             f"Iteration {iteration}: the mean return, now {mean_return:.2f}, has been at least {self._threshold:g} for "
             f"{self._patience} iteration{'s' * (self._patience > 1)} (runner.early_stopping_threshold): the run ends."
         )
+
+    def _count(self, mean_return: float) -> None:
+        """Counts an iteration. NaN, where no episode ended yet, is below any threshold."""
+        reached = self._threshold is not None and mean_return >= self._threshold
+        self._in_a_row = self._in_a_row + 1 if reached else 0
 
 
 def _broken(iteration: int, metrics: Mapping[str, float]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,7 @@ class RunLog:
     to measure.
 
     Attributes:
-        seconds: wall time of the run until the last block's end, resumed parts and compilation included.
+        seconds: wall time of the run until the last block's end: resumed parts, compilation and evaluations included.
     """
 
     def __init__(self, run: Path | None, config: Config, display: Display, earlier: History | None = None):
@@ -41,31 +40,31 @@ class RunLog:
         self.seconds = 0.0
         self._display, self._history = display, earlier or History()
         self._writers = open_writers(run, config, self._history)
-        self._env_steps, self._warned = 0, False
+        self._env_steps = 0
 
     def compiling(self, text: str) -> None:
         """Shows what is being compiled."""
         self._display.compiling(text)
 
-    def begin(self, first: int, last: int, seconds: float) -> None:
-        """Says which iterations follow, and how long the run has been trained before."""
-        self._first, self.seconds = first, seconds
+    def begin(self, first: int, last: int, seconds: float, started: float) -> None:
+        """Says which iterations follow.
+
+        Args:
+            first, last: completed iterations before and after.
+            seconds: how long the run has been trained before.
+            started: when it went on, by `time.perf_counter`: before the program was compiled.
+        """
+        self._first, self.seconds, self._origin = first, seconds, started - seconds
         self._display.begin(first, last)
 
     def message(self, text: str) -> None:
         """Shows a line."""
         self._display.message(text)
 
-    def warn_once(self, text: str) -> None:
-        """Warns, unless this run has warned so before."""
-        if not self._warned:
-            warnings.warn(text, stacklevel=2)
-        self._warned = True
-
     def block(self, block: Block) -> list[tuple[int, dict[str, float]]]:
         """Records a block's iterations and returns each with all its metrics, speed and time included."""
         count, begun = len(block.iterations), self.seconds
-        self.seconds += block.seconds
+        self.seconds = block.finished - self._origin
         compiled = block.iterations[0][0] == self._first + 1
         if compiled:
             self._display.compiled(block.seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,14 +12,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
+from rlbotics_jax.atomic import replacing
+
 
 @contextlib.contextmanager
 def write_mp4(
     path: Path, width: int, height: int, frames_per_second: float
 ) -> Iterator[Callable[[UInt8[np.ndarray, "H W 3"]], None]]:
     """Yields write(frame). The video is H.264 in yuv420p, which browsers play.
-
-    It grows beside its place, as `<name>.partial`, and takes the place at the end. After an error nothing is left.
 
     Args:
         path: where it will be; the folder is created.
@@ -36,17 +35,15 @@ def write_mp4(
         if value < 2 or value % 2:
             raise ValueError(f"{name} is {value}; allowed: even numbers of 2 or more.")
     executable = _ffmpeg()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.absolute().with_name(f"{path.name}.partial")
     rate = str(Fraction(frames_per_second).limit_denominator(1000))
-    command = [
-        *(executable, "-loglevel", "error", "-nostdin", "-y"),
-        *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-framerate", rate, "-i", "pipe:0"),
-        # One thread and a fast preset: the processors belong to the training that this is a picture of.
-        *("-c:v", "libx264", "-preset", "veryfast", "-threads", "1", "-pix_fmt", "yuv420p"),
-        *("-movflags", "+faststart", "-f", "mp4", str(partial)),
-    ]
-    with tempfile.TemporaryFile() as messages:
+    with replacing(path.absolute()) as partial, tempfile.TemporaryFile() as messages:
+        command = [
+            *(executable, "-loglevel", "error", "-nostdin", "-y"),
+            *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-framerate", rate, "-i", "pipe:0"),
+            # One thread and a fast preset: the processors belong to the training that this is a picture of.
+            *("-c:v", "libx264", "-preset", "veryfast", "-threads", "1", "-pix_fmt", "yuv420p"),
+            *("-movflags", "+faststart", "-f", "mp4", str(partial)),
+        ]
         # In a process group of its own: Ctrl-C in the terminal is meant for the training, not for the encoder.
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=messages, process_group=0
@@ -70,14 +67,11 @@ def write_mp4(
                 process.stdin.close()
             if process.wait() != 0:
                 raise failure()
-            os.replace(partial, path)
         except BaseException:
             process.kill()
             process.wait()
             with contextlib.suppress(OSError):  # the error to be seen is the first one
                 process.stdin.close()
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
             raise
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -9,9 +10,13 @@ import os
 import platform
 import shutil
 import subprocess
+import time
+import warnings
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -24,6 +29,7 @@ from rlbotics_jax.checkpoint import FOLDER, Checkpoints
 from rlbotics_jax.config import Config, ConfigError, load_config, save_config
 from rlbotics_jax.counters import to_int
 from rlbotics_jax.envs.spec import ActionMapping, EnvironmentSpec
+from rlbotics_jax.history import read_history
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.types import TrainState
 
@@ -40,7 +46,8 @@ class Run:
         config: its whole config.
         policy: the best policy, or the last, as `load_policy`.
         history: its metrics, as `TrainResult.history`; empty where it wrote no metrics.jsonl.
-        summary: of its latest checkpoint: `iteration`, `env_steps`, `wall_time` (s), `best_score`, `best_iteration`.
+        summary: of its latest checkpoint: `iteration`, `env_steps`, `wall_time` (s), `best_score`, `best_iteration`;
+            and who the run is, as `run_identity`.
     """
 
     directory: Path
@@ -51,7 +58,7 @@ class Run:
 
 
 def create_run(config: Config, spec: EnvironmentSpec, environment_class: str) -> Path | None:
-    """Makes `log_dir/experiment/YYYY-mm-dd_HH-MM-SS` and writes config.json into it.
+    """Makes `log_dir/experiment/YYYY-mm-dd_HH-MM-SS` and writes config.json into it; returns its absolute path.
 
     Two runs of the same second get different directories. Returns None where the config asks for nothing to be written.
 
@@ -67,7 +74,7 @@ def create_run(config: Config, spec: EnvironmentSpec, environment_class: str) ->
     logger = config.runner.logger
     if not logger.enabled or logger.log_dir is None:
         return None
-    parent = Path(logger.log_dir) / logger.experiment
+    parent = Path(logger.log_dir).absolute() / logger.experiment
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     run = None
     try:
@@ -90,7 +97,7 @@ def create_run(config: Config, spec: EnvironmentSpec, environment_class: str) ->
 def discard_run(run: Path) -> None:
     """Removes a run directory in which nothing was trained, and its experiment's folder where that is left empty."""
     shutil.rmtree(run, ignore_errors=True)
-    if not any(run.parent.iterdir()):
+    with contextlib.suppress(OSError):  # it is not empty
         run.parent.rmdir()
 
 
@@ -99,6 +106,7 @@ def run_config(run: str | Path) -> Config:
 
     Raises:
         FileNotFoundError: where there is no run.
+        ConfigError: where its config.json cannot be read.
     """
     return load_config(_run_file(run, CONFIG_FILE))
 
@@ -113,8 +121,6 @@ def load_run(run: str | Path, which: str | None = None) -> Run:
     Raises:
         FileNotFoundError, ValueError: as `load_policy`; also where the metrics cannot be read.
     """
-    from rlbotics_jax.history import read_history
-
     config, policy, summary = _load(run, which, None)
     try:
         history = read_history(run)
@@ -133,8 +139,8 @@ def load_policy(run: str | Path, which: str | None = None, iteration: int | None
 
     Raises:
         FileNotFoundError: where there is no run or no checkpoint.
-        ValueError: where the best policy is asked for, but too few episodes ended for there to be one, or where the
-            checkpoint cannot be read.
+        ValueError: where the best policy is asked for, but too few episodes ended for there to be one, or where
+            config.json or the checkpoint cannot be read.
     """
     return _load(run, which, iteration)[1]
 
@@ -183,18 +189,30 @@ def choose_policy(
 
 
 def recorded(run: str | Path) -> dict[str, Any]:
-    """Returns what a run's config.json holds, as JSON values; nothing where it wrote none."""
+    """Returns what a run's config.json holds, as JSON values; nothing where it wrote none.
+
+    Where it cannot be read this warns, since a run can be resumed without it.
+    """
     path = Path(run) / CONFIG_FILE
-    return json.loads(path.read_text()) if path.is_file() else {}
+    try:
+        return _json_object(path) if path.is_file() else {}
+    except ValueError as error:
+        warnings.warn(f"{error} What it recorded is not compared.", stacklevel=2)
+        return {}
 
 
 def recorded_environment(run: str | Path) -> dict[str, Any]:
     """Returns what config.json records of the environment: its spec, and its `class`.
 
     Raises:
-        FileNotFoundError: where there is none.
+        FileNotFoundError: where there is no run.
+        ValueError: where it cannot be read, or records none.
     """
-    return json.loads(_run_file(run, CONFIG_FILE).read_text())["environment"]
+    path = _run_file(run, CONFIG_FILE)
+    environment = _json_object(path).get("environment")
+    if not isinstance(environment, dict):
+        raise ValueError(f"'{path}' records no environment, as `train` does: this is no run that can be read.")
+    return environment
 
 
 def export(run: str | Path, output: str | Path | None = None, which: str | None = None) -> Path:
@@ -207,8 +225,24 @@ def saved_policies(algorithm: Algorithm, state: TrainState) -> PyTree:
     return {"last": algorithm.policy_parameters(state.shared.algorithm), "best": state.shared.best.parameters}
 
 
-def checkpoint_summary(state: TrainState, seconds: float) -> dict[str, Any]:
-    """Returns the numbers that a checkpoint keeps as JSON."""
+def run_identity(config: Config, environment_class: str) -> dict[str, Any]:
+    """Returns what every checkpoint of a run tells, so that `runner.logger.resume` finds it by its checkpoints alone.
+
+    That is `started`, when the run began: now (s since 1970, UTC); `environment_class`, its import path; and `seed`.
+    """
+    return {"started": time.time(), "environment_class": environment_class, "seed": config.runner.seed}
+
+
+def checkpoint_summary(
+    state: TrainState, seconds: float, identity: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Returns what a checkpoint keeps as JSON.
+
+    Args:
+        state: the state of the checkpoint.
+        seconds: how long the run has been trained.
+        identity: `run_identity` of the run.
+    """
     best = state.shared.best
     score = float(best.score)
     return {
@@ -217,6 +251,7 @@ def checkpoint_summary(state: TrainState, seconds: float) -> dict[str, Any]:
         "wall_time": seconds,
         "best_score": score if math.isfinite(score) else None,
         "best_iteration": int(best.iteration),
+        **identity,
     }
 
 
@@ -253,6 +288,16 @@ def _first_free(parent: Path, name: str) -> Path:
             continue
         return run
     raise OSError(0, "too many runs within one second")
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or no JSON
+        raise ValueError(f"'{path}' cannot be read ({error}).") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"'{path}' cannot be read (it holds no JSON object).")
+    return values
 
 
 def _run_file(run: str | Path, name: str) -> Path:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import shlex
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -16,22 +18,30 @@ import numpy as np
 
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.blocks import Block, run_blocks
-from rlbotics_jax.build import build_algorithm, build_environment, initial_state, resolve_config, state_like
+from rlbotics_jax.build import (
+    build_algorithm,
+    build_environment,
+    initial_state,
+    resolve_config,
+    state_like,
+    with_seed,
+)
+from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.compatibility import check_fits
 from rlbotics_jax.compilation import enable_compilation_cache
 from rlbotics_jax.config import Config
 from rlbotics_jax.curve import CURVE_FILE, write_learning_curve
 from rlbotics_jax.devices import resolve_device
-from rlbotics_jax.display import make_display
+from rlbotics_jax.display import Display, make_display
 from rlbotics_jax.envs import Environment, EnvironmentSpec, VectorizedEnvironment
 from rlbotics_jax.guards import Guards, TrainingError
-from rlbotics_jax.history import earlier_history
+from rlbotics_jax.history import History, earlier_history
 from rlbotics_jax.interrupts import StopRequest, stop_on_interrupt
 from rlbotics_jax.logger import RunLog
 from rlbotics_jax.milestones import Milestones
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.profiler import Profiler
-from rlbotics_jax.program import Program, make_program
+from rlbotics_jax.program import make_program
 from rlbotics_jax.registry import import_path
 from rlbotics_jax.resume import Resume, find_checkpoint
 from rlbotics_jax.runs import (
@@ -43,7 +53,7 @@ from rlbotics_jax.runs import (
     discard_run,
     saved_policies,
 )
-from rlbotics_jax.transfer import find_transfer
+from rlbotics_jax.transfer import Transfer, find_transfer
 from rlbotics_jax.types import TrainState
 
 __all__ = ["TrainResult", "TrainingError", "train"]
@@ -93,7 +103,8 @@ def train(
             only its `num_envs`, `device`, `clip_actions`, `init_at_random_ep_len` and `full_reset` are used.
         callback: called with (iteration, metrics) after every iteration, in order but late: iterations run in blocks.
             Returning True stops the run at the next block's end.
-        state: continue from an earlier result's state for `num_learning_iterations` more. It stays usable.
+        state: continue from an earlier result's state for `num_learning_iterations` more, whatever `resume` and
+            `init_from` say. It stays usable.
         init_from: a run, or a checkpoint of one, of any task, that the first parameters are taken from; in place of
             `config.runner.init_from`.
         load: what is taken from it, such as ("actor", "normalizer"); in place of `config.runner.load`.
@@ -109,8 +120,10 @@ def train(
         TrainingError: training cannot go on; what was learned until then is saved.
     """
     config = resolve_config(config)
-    given = {"init_from": None if init_from is None else os.fspath(init_from), "load": load}
-    config = config.replace(runner=config.runner.replace(**{k: v for k, v in given.items() if v is not None}))
+    if init_from is not None:
+        config = config.replace(runner=config.runner.replace(init_from=os.fspath(init_from)))
+    if load is not None:
+        config = config.replace(runner=config.runner.replace(load=load))
     device = resolve_device(config.env.device)
     if compilation_cache:
         enable_compilation_cache()
@@ -126,65 +139,67 @@ def _train(
     profile: bool,
     stop: StopRequest,
 ) -> TrainResult:
+    is_given = env is not None
     config, environment = build_environment(config, env)
     algorithm, spec = build_algorithm(config, environment)
     environment_class = import_path(type(environment.environment))
-    # Before anything is compiled or written: is what the run goes on from there, and does it fit?
+
+    # What the run goes on from is found and checked before anything is compiled or written.
     resume = find_checkpoint(config, environment_class) if state is None else None
     program = make_program(algorithm, environment, config.runner.num_steps_per_env)
     transfer = None
     if resume is not None:
         check_fits(resume, config, spec, state_like(config, program))
-        if resume.remaining <= 0:
-            return _completed(resume, config, algorithm, program, spec)
-        config = resume.record(config)
     elif state is None and config.runner.init_from is not None:
         transfer = find_transfer(config, algorithm, state_like(config, program))
-        config = transfer.record(config)
+    earlier = History() if resume is None else earlier_history(resume.run, resume.iteration)
+    guards = Guards(config.runner, earlier.arrays().get("Episodes/mean_reward", ()))
+    logger = config.runner.logger
+    display = make_display(logger.log_interval if logger.enabled and config.runner.verbose else 0)
+    if resume is not None and logger.resume == "auto" and (resume.remaining <= 0 or guards.is_good_enough):
+        display.message(f"'{resume.run}' is complete, at iteration {resume.iteration}: nothing is left to do.")
+        state, _ = initial_state(config, program, resume=resume)
+        return _result(config, algorithm, spec, state, earlier.arrays(), resume.run, None, display)
+
+    config = with_seed(_recorded(config, resume, transfer))
     run = create_run(config, spec, environment_class)
     profiler = Profiler(run) if profile else None
-
-    runner, logger = config.runner, config.runner.logger
-    display = make_display(logger.log_interval if logger.enabled and runner.verbose else 0)
-    log = RunLog(run, config, display, resume and earlier_history(resume.run, resume.iteration))
-    milestones = Milestones(config, algorithm, spec, environment, run)
-    report = _Report(config, log, callback)
+    log = RunLog(run, config, display, earlier)
+    milestones = Milestones(config, algorithm, spec, environment, run, lambda: stop.signal is not None)
+    report = _Report(log, guards, milestones, callback)
     begun = False
     try:
-        log.compiling(
-            f"Compiling for {jax.config.jax_default_device}: {config.env.id}, {environment.num_envs} environments."
-        )
-        started = time.perf_counter()
-        state, seconds = initial_state(config, program, state, resume, transfer)
-        if transfer is not None:
-            log.message(str(transfer))
-        first = int(state.shared.iteration)
-        last = first + runner.num_learning_iterations
-        log.begin(first, last, seconds)
-        blocks = run_blocks(
-            program.block,
-            state,
-            first,
-            last,
-            milestones.intervals,
-            started,
-            lambda: report.wants_stop or stop.signal is not None,
-            profiler and profiler.record,
-        )
-        for block in blocks:
-            begun = True
-            iteration, metrics = block.iterations[-1]
-            if block.state is not None:
-                state = block.state
-                metrics |= milestones.evaluation(iteration, state)
-            report(block)
-            if block.state is not None:
-                milestones.save(iteration, state, log.seconds)
-        if begun:
-            milestones.finish(iteration, state, log.seconds, stop.signal is not None)
+        with contextlib.closing(log), contextlib.closing(milestones):
+            log.compiling(
+                f"Compiling for {jax.config.jax_default_device}: {config.env.id}, {environment.num_envs} environments."
+            )
+            started = time.perf_counter()
+            state, seconds = initial_state(config, program, state, resume, transfer)
+            if transfer is not None:
+                log.message(str(transfer))
+            first = int(state.shared.iteration)
+            last = first + config.runner.num_learning_iterations
+            log.begin(first, last, seconds, started)
+            blocks = run_blocks(
+                program.block,
+                state,
+                first,
+                last,
+                milestones.save_intervals,
+                milestones.eval_interval,
+                started,
+                lambda: report.wants_stop or stop.signal is not None,
+                profiler and profiler.record,
+            )
+            for block in blocks:
+                begun = True
+                report(block)
+                if block.state is not None:
+                    state, iteration = block.state, block.iterations[-1][0]
+                    milestones.save(iteration, state, log.seconds)
+            if begun:
+                milestones.save(iteration, state, log.seconds, is_last=True)
     finally:
-        milestones.close(stop.signal is not None)
-        log.close()
         if profiler is not None:
             log.message(profiler.summary())
         if run is not None and not begun:  # nothing was trained, so there is nothing to find in it
@@ -193,84 +208,115 @@ def _train(
     if report.failure is not None:
         raise report.failure
     if stop.signal is not None:
-        log.message(_how_to_go_on(stop.signal, int(state.shared.iteration), last, run))
-    policy = _policy(config, algorithm, spec, state)
-    if run is not None:
-        _export(policy, run / POLICY_FILE, log)
-        _draw(log, run / CURVE_FILE)
-    return TrainResult(state, log.arrays(), run, policy, stop.signal, checkpoint_summary(state, 0.0)["best_score"])
+        log.message(_how_to_go_on(stop.signal, int(state.shared.iteration), last, run, is_given))
+    return _result(config, algorithm, spec, state, log.arrays(), run, stop.signal, display)
 
 
 class _Report:
-    """Logs blocks of iterations, shows them to the guards and to the callback, and keeps what ends the run.
+    """Evaluates and logs blocks of iterations, shows them to the guards and the callback, and keeps what ends the run.
 
     Attributes:
         failure: what is to be raised once the run's state is saved: a guard's error, or that of a failing callback.
         wants_stop: whether the run is to end with the block that is running.
     """
 
-    def __init__(self, config: Config, log: RunLog, callback: Callback | None):
+    def __init__(self, log: RunLog, guards: Guards, milestones: Milestones, callback: Callback | None):
         self.failure: BaseException | None = None
         self.wants_stop = False
-        self._log, self._callback, self._guards = log, callback, Guards(config.runner, log.warn_once)
+        self._log, self._guards, self._milestones, self._callback = log, guards, milestones, callback
 
     def __call__(self, block: Block) -> None:
-        try:
-            for iteration, metrics in self._log.block(block):
-                if self._callback is not None:
+        iteration, metrics = block.iterations[-1]
+        if block.state is not None:
+            with self._kept():
+                metrics |= self._milestones.evaluation(iteration, block.state)
+        for iteration, metrics in self._log.block(block):
+            with self._kept():
+                if self._callback is not None and self.failure is None:
                     self.wants_stop |= bool(self._callback(iteration, metrics))
                 if enough := self._guards.check(iteration, metrics):
                     self._log.message(enough)
                     self.wants_stop = True
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
         except (Exception, KeyboardInterrupt) as error:
             self.failure, self.wants_stop = self.failure or error, True
 
 
-def _completed(
-    resume: Resume, config: Config, algorithm: Algorithm, program: Program, spec: EnvironmentSpec
-) -> TrainResult:
-    """Returns the result of a run that `auto` finds with all its iterations; nothing is trained or written."""
-    logger = config.runner.logger
-    display = make_display(logger.log_interval if logger.enabled and config.runner.verbose else 0)
-    display.message(f"'{resume.run}' has all its {resume.last_iteration} iterations: nothing is left to do.")
-    state, _ = initial_state(config, program, resume=resume)
-    history = earlier_history(resume.run, resume.iteration).arrays()
-    policy = _policy(config, algorithm, spec, state)
-    return TrainResult(state, history, resume.run, policy, None, checkpoint_summary(state, 0.0)["best_score"])
+def _recorded(config: Config, resume: Resume | None, transfer: Transfer | None) -> Config:
+    """Returns the config that gives the same run again: `last`, `auto` or a run's latest checkpoint will be others."""
+    if resume is not None:
+        return resume.record(config)
+    if transfer is not None:
+        config = transfer.record(config)
+    else:
+        config = config.replace(runner=config.runner.replace(init_from=None))
+    logger = config.runner.logger.replace(resume=None)
+    return config.replace(runner=config.runner.replace(logger=logger))
 
 
-def _policy(config: Config, algorithm: Algorithm, spec: EnvironmentSpec, state: TrainState) -> TrainedPolicy:
-    """Returns the best policy of a state, or the last."""
-    return choose_policy(config, algorithm, spec, saved_policies(algorithm, state), checkpoint_summary(state, 0.0))
+def _how_to_go_on(signal: Signals, iteration: int, last: int, run: Path | None, is_given: bool) -> str:
+    """Returns the line that a run ends with which was told to stop.
 
-
-def _how_to_go_on(signal: Signals, iteration: int, last: int, run: Path | None) -> str:
-    """Returns the line that a run ends with which was told to stop."""
+    Args:
+        signal: told it.
+        iteration, last: completed iterations, and those it should have had.
+        run: its directory.
+        is_given: its environment was an object, which no command line can name.
+    """
     stopped = f"Stopped by {signal.name} after iteration {iteration} of {last}"
-    if run is None or iteration == last:
+    saved = Checkpoints(run).iterations() if run is not None else []
+    if not saved or saved[-1] >= last:
         return f"{stopped}."
+    left = last - saved[-1]
+    if is_given:
+        return f"{stopped}; go on with runner.logger.resume: {run}, for {left} more."
     config = run / CONFIG_FILE if (run / CONFIG_FILE).is_file() else "CONFIG"
-    return f"{stopped}; go on with: rlbotics-jax train {config} --resume {run} -i {last - iteration}"
+    words = ("rlbotics-jax", "train", config, "--resume", run, "-i", left)
+    return f"{stopped}; go on with: {shlex.join(map(str, words))}"
 
 
-def _export(policy: TrainedPolicy, path: Path, log: RunLog) -> None:
+def _result(
+    config: Config,
+    algorithm: Algorithm,
+    spec: EnvironmentSpec,
+    state: TrainState,
+    history: dict[str, np.ndarray],
+    run: Path | None,
+    interrupted: Signals | None,
+    display: Display,
+) -> TrainResult:
+    """Returns the result of a finished run, after writing what its directory still lacks: policy and curve."""
+    summary = checkpoint_summary(state, 0.0)
+    policy = choose_policy(config, algorithm, spec, saved_policies(algorithm, state), summary)
+    if run is not None and not (run / POLICY_FILE).is_file():
+        _export(policy, run / POLICY_FILE, display)
+    if run is not None and not (run / CURVE_FILE).is_file() and config.runner.logger.log_metrics:
+        _draw(history, run / CURVE_FILE, display)
+    return TrainResult(state, history, run, policy, interrupted, summary["best_score"])
+
+
+def _export(policy: TrainedPolicy, path: Path, display: Display) -> None:
     """Writes policy.onnx. A missing package or a failed export costs the file, not the training."""
     started = time.perf_counter()
     try:
         policy.export(path)
     except (ImportError, RuntimeError, ValueError, OSError) as error:
-        warnings.warn(f"No policy.onnx was written: {error}", stacklevel=4)
+        warnings.warn(f"No {path.name} was written: {error}", stacklevel=5)
     else:
         which = policy.metadata["which"]
-        log.message(f"Wrote {path} (the {which} policy) in {time.perf_counter() - started:.0f} s.")
+        display.message(f"Wrote {path} (the {which} policy) in {time.perf_counter() - started:.0f} s.")
 
 
-def _draw(log: RunLog, path: Path) -> None:
-    """Draws the learning curve, where the run logs its metrics and matplotlib is installed."""
+def _draw(history: dict[str, np.ndarray], path: Path, display: Display) -> None:
+    """Draws the learning curve, where matplotlib is installed."""
     try:
-        if write_learning_curve(log.arrays(), path):
-            log.message(f"Wrote {path}.")
+        if write_learning_curve(history, path):
+            display.message(f"Wrote {path}.")
     except ImportError as error:
-        log.message(str(error))
+        display.message(str(error))
     except OSError as error:
-        warnings.warn(f"No {path.name} was written: {error}", stacklevel=4)
+        warnings.warn(f"No {path.name} was written: {error}", stacklevel=5)

@@ -32,7 +32,7 @@ class Transfer:
 
     Attributes:
         algorithm: of the new run.
-        run, iteration: the checkpoint that it comes from.
+        run, iteration: the checkpoint that it comes from; the path is absolute.
         loaded: the parts that are taken: names, and where they are in the algorithm's state.
         left: the names of the parts that are not.
     """

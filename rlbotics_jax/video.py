@@ -100,9 +100,18 @@ class VideoRecorder:
     full disk) is warned of once and ends the recording, never the training.
     """
 
-    def __init__(self, folder: Path, environment: Environment, seed: int = 0):
-        """Takes the folder of the videos, the environment to show and the seed of the episode's start."""
-        self._folder, self._environment, self._seed = folder, environment, seed
+    def __init__(
+        self, folder: Path, environment: Environment, seed: int = 0, is_stopping: Callable[[], bool] = lambda: False
+    ):
+        """Makes nothing yet.
+
+        Args:
+            folder: of the videos.
+            environment: the pure environment to show.
+            seed: of the episode's start.
+            is_stopping: whether the run was told to stop and has no time for videos; asked before every frame.
+        """
+        self._folder, self._environment, self._seed, self._is_stopping = folder, environment, seed, is_stopping
         self._thread: threading.Thread | None = None
         self._cancelled = threading.Event()
         self._failure: str | None = None
@@ -116,16 +125,17 @@ class VideoRecorder:
             iteration: names the file.
         """
         self._wait()
-        if not self._off:
+        if not self._off and not self._gives_up():
             device = jax.config.jax_default_device  # of this thread, which a new one does not inherit
             self._thread = threading.Thread(target=self._run, args=(policy, iteration, device), name="video")
             self._thread.start()
 
-    def close(self, wait: bool = True) -> None:
-        """Waits for the last video; without `wait`, gives it up instead."""
-        if not wait:
-            self._cancelled.set()
+    def close(self) -> None:
+        """Waits for the last video."""
         self._wait()
+
+    def _gives_up(self) -> bool:
+        return self._cancelled.is_set() or self._is_stopping()
 
     def _wait(self) -> None:
         """Waits until nothing is being recorded, and warns of what failed."""
@@ -146,9 +156,14 @@ class VideoRecorder:
         try:
             with jax.default_device(device):
                 width, height = TRAINING_SIZE
-                cancelled = self._cancelled.is_set
                 record_episode(
-                    policy, self._environment, path, seed=self._seed, width=width, height=height, cancelled=cancelled
+                    policy,
+                    self._environment,
+                    path,
+                    seed=self._seed,
+                    width=width,
+                    height=height,
+                    cancelled=self._gives_up,
                 )
         except RecordingCancelled:
             pass

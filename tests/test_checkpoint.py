@@ -198,19 +198,26 @@ def test_no_flipped_byte_goes_unnoticed(tmp_path):
             checkpoints.verify(1)
 
 
-def test_a_write_that_fails_warns_once_and_the_next_is_tried(tmp_path):
+def sentences(caught, run):
+    return [str(warning.message).replace(str(run), "RUN") for warning in caught]
+
+
+def test_a_write_that_fails_warns_once_and_the_last_one_always(tmp_path):
     save(tmp_path, 1)
     checkpoints = Checkpoints(tmp_path, keep_last_n=1)
     folder, hidden = tmp_path / "checkpoints", tmp_path / "hidden"
     folder.rename(hidden)
     folder.write_text("")  # a file stands where the folder should be
-    with pytest.warns(
-        UserWarning, match="A checkpoint cannot be written to '.*checkpoints' .*training goes on"
-    ) as caught:
+    with pytest.warns(UserWarning) as caught:
         for iteration in (2, 3, 4):
             checkpoints.save(iteration, {"x": jnp.ones(2)}, POLICY, {})
         checkpoints.close()
-    assert len(caught) == 1
+        checkpoints.close()
+    first, last = sentences(caught, tmp_path)
+    assert first.startswith("A checkpoint cannot be written to 'RUN/checkpoints' (")
+    assert first.endswith("); training goes on, and the next one is tried.")
+    assert last.startswith("The last checkpoint could not be written to 'RUN/checkpoints' (")
+    assert last.endswith("); there is none.")
     folder.unlink()
     hidden.rename(folder)
     checkpoints = Checkpoints(tmp_path, keep_last_n=1)
@@ -220,6 +227,38 @@ def test_a_write_that_fails_warns_once_and_the_next_is_tried(tmp_path):
         checkpoints.save(5, {"x": jnp.ones(2)}, POLICY, {})
         checkpoints.close()
     assert checkpoints.latest() == 5 and checkpoints.iterations() == [5]
+
+
+def test_whatever_a_write_raises_costs_a_checkpoint_only(tmp_path):
+    """Not only what a disk does: no error of the thread comes out of `save` or `close`."""
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.warns(UserWarning) as caught:
+        checkpoints.save(1, {"x": jnp.ones(2)}, POLICY, {})
+        checkpoints.save(2, {"x": jnp.ones(2)}, POLICY, {"no JSON": object()})
+        checkpoints.save(3, {"x": jnp.ones(2)}, POLICY, {})
+        checkpoints.save(4, {"x": jnp.ones(2)}, POLICY, {"no JSON": object()})
+        checkpoints.close()
+    reason = "(Object of type object is not JSON serializable)"
+    assert sentences(caught, tmp_path) == [
+        f"A checkpoint cannot be written to 'RUN/checkpoints' {reason}; training goes on, and the next one is tried.",
+        f"The last checkpoint could not be written to 'RUN/checkpoints' {reason}; the latest there is that of iteration 3.",
+    ]
+    assert checkpoints.iterations() == [1, 3]
+
+
+class Exits(dict):
+    """A summary that ends the thread which writes it, as an interrupt ends the one that waits."""
+
+    def items(self):
+        raise SystemExit
+
+
+def test_what_ended_the_wait_is_raised_once(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"x": jnp.ones(2)}, POLICY, Exits(a=1))
+    with pytest.raises(SystemExit):
+        checkpoints.close()
+    checkpoints.close()
 
 
 def test_leftovers_of_a_killed_process_are_ignored_and_removed(tmp_path):

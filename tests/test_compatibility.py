@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 
@@ -72,6 +73,10 @@ CASES = {
         {"runner__algorithm__optimizer": "sgd"},
         "runner.algorithm.optimizer: this config has 'sgd', the checkpoint 'RUN/checkpoints/3' 'adam'" + NETWORKS,
     ),
+    "activation": (
+        {"runner__critic__activation": "tanh"},
+        "runner.critic.activation: this config has 'tanh', the checkpoint 'RUN/checkpoints/3' 'elu'" + NETWORKS,
+    ),
     "algorithm": (
         {"runner__algorithm": {"class_name": "reinforce:Reinforce"}},
         "runner.algorithm.class_name: this config has 'reinforce:Reinforce', the checkpoint 'RUN/checkpoints/3' 'PPO'"
@@ -124,26 +129,50 @@ def test_observation_sets_are_compared_by_name(tmp_path):
         check(run, PrivilegedReward(), runner__obs_groups={**sets, "critic": ["privileged", "observation"]})
 
 
+@contextlib.contextmanager
+def config_json(run, text):
+    """Puts another text in the place of a run's config.json, or none, for a while."""
+    file, recorded = run / "config.json", (run / "config.json").read_text()
+    try:
+        file.unlink() if text is None else file.write_text(text)
+        yield
+    finally:
+        file.write_text(recorded)
+
+
 def test_what_no_key_explains_is_named_by_the_state(run):
     """Without config.json, the checkpoint's own layout decides."""
-    recorded = (run / "config.json").read_text()
-    (run / "config.json").unlink()
-    try:
+    sentence = (
+        "runner.logger.resume: the checkpoint .* does not fit this config: "
+        "shared.algorithm.parameters.actor.network.params.Dense_0.bias is float32[16] there, needed is float32[32] "
+    )
+    with config_json(run, None):
         check(run)
-        sentence = (
-            "runner.logger.resume: the checkpoint .* does not fit this config: "
-            "shared.algorithm.parameters.actor.network.params.Dense_0.bias is float32[16] there, needed is float32[32] "
-        )
         with pytest.raises(ConfigError, match=re.escape(sentence).replace(re.escape(".*"), ".*")):
             check(run, runner__actor__hidden_dims=[32, 16])
-    finally:
-        (run / "config.json").write_text(recorded)
+
+
+def test_a_config_json_that_cannot_be_read_is_said_once_and_the_state_decides(run):
+    with config_json(run, "{"):
+        with pytest.warns(UserWarning) as caught:
+            check(run, runner__actor__activation="tanh")
+        (warning,) = caught
+        assert str(warning.message).startswith(f"'{run}/config.json' cannot be read (")
+        with pytest.warns(UserWarning), pytest.raises(ConfigError, match="does not fit this config"):
+            check(run, runner__actor__hidden_dims=[32, 16])
+
+
+def test_two_names_of_one_activation_are_the_same(run):
+    recorded = (run / "config.json").read_text()
+    with config_json(run, recorded.replace('"activation": "elu"', '"activation": "lrelu"')):
+        check(run, runner__actor__activation="leaky_relu", runner__critic__activation="lrelu")
+        with pytest.raises(ConfigError, match="runner.actor.activation: this config has 'elu', the .* 'lrelu'"):
+            check(run)
 
 
 def test_what_keeps_the_state_as_it_is_may_change(run):
     check(
         run,
-        runner__actor__activation="tanh",
         runner__algorithm__learning_rate=1e-4,
         runner__algorithm__num_mini_batches=4,
         runner__algorithm__class_name="rlbotics_jax.algorithms.ppo:PPO",

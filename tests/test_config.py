@@ -311,13 +311,6 @@ def test_as_many_mini_batches_as_samples_are_allowed():
     assert from_dict(whole(runner__algorithm__num_mini_batches=384)).runner.algorithm.num_mini_batches == 384
 
 
-def test_a_run_starts_anew_or_goes_on_but_not_both():
-    sentence = "runner.init_from: starts a new run, runner.logger.resume ('last') goes on with an old one; give one of"
-    assert refused(whole(runner__init_from="runs/a", runner__logger__resume="last")).startswith(sentence)
-    # A requeued job starts from another run once, and goes on with its own from then on.
-    from_dict(whole(runner__init_from="runs/a", runner__logger__resume="auto"))
-
-
 def test_what_has_no_meaning_here_warns():
     with pytest.warns(UserWarning, match="runner.torch_compile_mode 'default' has no meaning here"):
         from_dict(whole(runner__torch_compile_mode="default"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def assert_same_metrics(first, second):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The config's file, and an undisturbed run of 14 iterations."""
-    folder = tmp_path_factory.mktemp("continuation")
+    folder = tmp_path_factory.mktemp("a folder with blanks")
     config = small_config(
         runner__logger={"log_dir": str(folder / "logs"), "save_interval": 7, "log_interval": 1},
         runner__num_learning_iterations=14,
@@ -91,7 +92,10 @@ def test_a_queued_job_goes_on_until_its_total_bit_for_bit(whole):
     assert leaves(first, 5)["shared.iteration"] == 5
     second = new_run(run("train", path, *experiment, "--resume", "auto", "-i", 9, "--runner.logger.save-interval", 2))
     third = new_run(run("train", path, *experiment, "--resume", "auto"))
-    assert first != second != third
+    assert len({first, second, third}) == 3
+    # What ran afresh runs afresh again, and what went on goes on from the same checkpoint.
+    assert recorded(first)["runner"]["logger"]["resume"] is None
+    assert recorded(third)["runner"]["logger"]["resume"] == str(second / "checkpoints" / "9")
     assert_same_state(third, reference, 14)
     assert_same_metrics(third, reference)
     adapted = read_history(reference)["Learning/learning_rate"]
@@ -100,7 +104,7 @@ def test_a_queued_job_goes_on_until_its_total_bit_for_bit(whole):
     # Once more: the total is reached, so that nothing is trained or written.
     before = sorted(third.parent.iterdir())
     output = run("train", path, *experiment, "--resume", "auto")
-    assert f"'{third}' has all its 14 iterations: nothing is left to do." in output and new_run(output) == third
+    assert f"'{third}' is complete, at iteration 14: nothing is left to do." in output and new_run(output) == third
     assert sorted(third.parent.iterdir()) == before
 
 
@@ -130,7 +134,7 @@ def test_the_line_of_a_stopped_run_goes_on_with_it(whole, number, code):
         f"Stopped by {number.name} after iteration {done} of {total}; go on with: rlbotics-jax train"
     )
     assert (stopped / "policy.onnx").is_file() and not list(stopped.glob(".*"))
-    arguments = line.partition("rlbotics-jax ")[2].split()
+    arguments = shlex.split(line.partition("rlbotics-jax ")[2])
     assert arguments == ["train", f"{stopped}/config.json", "--resume", str(stopped), "-i", str(total - done)]
     if number is signal.SIGTERM:
         resumed = new_run(run(*arguments[:-1], 2))  # two more are enough
@@ -152,7 +156,8 @@ def test_a_second_ctrl_c_ends_it_at_once_and_leaves_nothing_half(whole, tmp_path
     process.send_signal(signal.SIGINT)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    # Once the interpreter is on its way out, the signal itself ends it, which a shell tells as 130 too.
+    assert process.wait(timeout=60) in (130, -signal.SIGINT)
     assert time.monotonic() - started < 3.0  # in the middle of a compilation, which takes several times as long
     for left in tmp_path.rglob("*"):
         assert left.is_dir() or left.name in ("config.json", METRICS_FILE) or "tfevents" in left.name, left

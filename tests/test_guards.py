@@ -10,6 +10,7 @@ from helpers import small_config
 from rlbotics_jax.guards import Guards, TrainingError
 
 FINE = {
+    "Episodes/mean_reward": 1.0,
     "Diagnostics/invalid_steps": 0.0,
     "NonFinite/step": -1.0,
     "NonFinite/environment": -1.0,
@@ -27,8 +28,8 @@ BROKEN = {
 }
 
 
-def guards(warn=lambda text: None, **overrides):
-    return Guards(small_config(**{f"runner__{key}": value for key, value in overrides.items()}).runner, warn)
+def guards(**overrides):
+    return Guards(small_config(**{f"runner__{key}": value for key, value in overrides.items()}).runner)
 
 
 def test_what_was_not_finite_is_named_with_step_and_environment():
@@ -36,10 +37,12 @@ def test_what_was_not_finite_is_named_with_step_and_environment():
         "Iteration 5: 3 steps were not valid, the first of them step 0 (from 0) of environment 7; not finite: reward, "
         "observations.policy."
     )
-    warned = []
-    guards(warned.append).check(4, FINE)
-    guards(warned.append).check(5, BROKEN)
-    assert warned == [f"{sentence} Such environments are reset, and these steps left out."]
+    lenient = guards()
+    with pytest.warns(UserWarning) as caught:
+        for iteration, metrics in ((4, FINE), (5, BROKEN), (6, BROKEN)):
+            lenient.check(iteration, metrics)
+    (warning,) = caught  # once
+    assert str(warning.message) == f"{sentence} Such environments are reset, and these steps left out."
     with pytest.raises(TrainingError) as raised:
         guards(check_for_nan=True).check(5, BROKEN)
     assert str(raised.value) == f"{sentence} Set runner.check_for_nan to false to reset such environments instead."
@@ -67,6 +70,16 @@ def test_early_stopping_waits_for_the_threshold_to_hold(patience, returns, stops
     early = guards(early_stopping_threshold=10.0, early_stopping_patience=patience)
     said = [early.check(i, {**FINE, "Episodes/mean_reward": value}) for i, value in enumerate(returns)]
     assert [i for i, text in enumerate(said) if text is not None] == stops_at
+
+
+def test_the_patience_of_a_resumed_run_counts_on():
+    runner = small_config(runner__early_stopping_threshold=10.0, runner__early_stopping_patience=3).runner
+    resumed = Guards(runner, earlier_returns=[12.0, 3.0, 12.0, 12.0])
+    assert not resumed.is_good_enough
+    assert resumed.check(5, {**FINE, "Episodes/mean_reward": 12.0}) is not None and resumed.is_good_enough
+    # One that had ended goes on when it is told to.
+    ended = Guards(runner, earlier_returns=[12.0, 12.0, 12.0])
+    assert ended.is_good_enough and ended.check(4, {**FINE, "Episodes/mean_reward": 12.0}) is None
 
 
 def test_early_stopping_says_why():

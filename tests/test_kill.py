@@ -113,7 +113,8 @@ def test_training_goes_on_while_the_disk_is_full(tmp_path):
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "trained to 12" in output
-    assert errors.count("A checkpoint cannot be written to") == 1 and "File too large" in errors
+    assert errors.count("A checkpoint cannot be written to") == 1 and errors.count("(File too large)") == 2
+    assert errors.count("The last checkpoint could not be written to") == 1
     (run,) = tmp_path.glob("*/*")
     saved = Checkpoints(run).latest()
     assert 1 <= saved < 12
@@ -129,7 +130,7 @@ def test_the_only_checkpoint_outlives_a_full_disk(start, tmp_path):
         folder = f"checkpoints/{iteration}"
         return ["checkpoints", folder, f"{folder}/_CHECKPOINT_METADATA", f"{folder}/arrays.zip"]
 
-    for latest, num_warnings in ((2, 0), (2, 1), (2, 1), (7, 0)):
+    for latest, num_warnings in ((2, 0), (2, 2), (2, 2), (7, 0)):
         assert pipe.poll(60)
         found, there, warned = pipe.recv()
         assert (found, there) == (latest, files(latest))

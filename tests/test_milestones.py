@@ -13,6 +13,7 @@ from toys import ActionReward
 from rlbotics_jax import train
 from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.evaluation import evaluate, summarize
+from rlbotics_jax.history import read_history
 from rlbotics_jax.runs import load_policy
 
 
@@ -71,6 +72,33 @@ def test_an_environment_that_cannot_be_drawn_is_one_warning(tmp_path):
     assert Checkpoints(result.run_directory).iterations() == [3, 6, 7]
 
 
+class BreaksWhenEvaluated(ActionReward):
+    """Cannot be evaluated in 5 environments; trains in 16."""
+
+    def reset(self, key):
+        if not self.trains:
+            raise RuntimeError("no second scene")
+        return super().reset(key)
+
+    trains = True
+
+
+def test_an_evaluation_that_fails_loses_nothing(tmp_path):
+    environment = BreaksWhenEvaluated()
+
+    def callback(iteration, metrics):
+        BreaksWhenEvaluated.trains = False
+
+    try:
+        with pytest.raises(RuntimeError, match="no second scene"):
+            train(config(tmp_path, runner__eval_interval=4), environment, callback=callback)
+    finally:
+        BreaksWhenEvaluated.trains = True
+    (run,) = (tmp_path / "experiment").iterdir()
+    assert Checkpoints(run).iterations() == [3, 4]
+    assert read_history(run)["iteration"].tolist() == [1, 2, 3, 4]
+
+
 def test_summary_of_an_evaluation():
     results = {"returns": np.float32([1.0, 2.0, 6.0]), "lengths": np.int32([10, 20, 60])}
     assert summarize(results) == {
@@ -80,3 +108,14 @@ def test_summary_of_an_evaluation():
         "max_reward": 6.0,
         "mean_length": 30.0,
     }
+
+
+def test_a_return_that_is_good_enough_ends_the_run(tmp_path, capsys):
+    overrides = {"runner__early_stopping_threshold": 0.0, "runner__early_stopping_patience": 2}
+    result = train(config(tmp_path, iterations=10**6, **overrides), Painter())  # every episode's return is 8
+    done = len(result.history["iteration"])
+    assert 3 <= done < 10**5 and result.interrupted is None
+    assert Checkpoints(result.run_directory).iterations()[-1] == done
+    returns = result.history["Episodes/mean_reward"]
+    reached = int(np.argmax((returns[1:] >= 0) & (returns[:-1] >= 0))) + 2
+    assert f"Iteration {reached}: the mean return, now 8.00, has been at least 0 for 2 iter" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,10 +16,10 @@ from toys import ActionReward, TimeLimitOnly
 
 from rlbotics_jax import train
 from rlbotics_jax.checkpoint import ARCHIVE
-from rlbotics_jax.config import ConfigError, load_config
+from rlbotics_jax.config import ConfigError, load_config, save_config
 from rlbotics_jax.envs import environment_spec
 from rlbotics_jax.evaluation import evaluate_run
-from rlbotics_jax.runs import create_run, export, load_policy, load_run
+from rlbotics_jax.runs import create_run, export, load_policy, load_run, recorded, recorded_environment, run_identity
 
 
 def test_runs_of_one_second_have_different_directories(tmp_path):
@@ -26,6 +27,50 @@ def test_runs_of_one_second_have_different_directories(tmp_path):
     with ThreadPoolExecutor(16) as threads:
         runs = list(threads.map(lambda _: create_run(config, spec, "toys:ActionReward"), range(64)))
     assert len(set(runs)) == 64 and all(load_config(run / "config.json") == config for run in runs)
+
+
+def test_a_run_directory_is_absolute_and_stays_where_it_was_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = small_config(runner__logger={"log_dir": "logs", "experiment": "walk/ppo", "save_interval": 1})
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    result = train(config, ActionReward(), callback=lambda iteration, metrics: monkeypatch.chdir(elsewhere))
+    assert result.run_directory.parent == tmp_path / "logs" / "walk" / "ppo"
+    names = {path.name for path in result.run_directory.iterdir()}
+    assert {"config.json", "metrics.jsonl", "policy.onnx", "checkpoints"} <= names
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_run_s_identity():
+    before = time.time()
+    identity = run_identity(small_config(runner__seed=7), "tasks:Mine")
+    assert before <= identity.pop("started") <= time.time()
+    assert identity == {"environment_class": "tasks:Mine", "seed": 7}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(b'{"env": {', "line 1"), (b"\xff\xfe", "no UTF-8 text"), (b"[1]", "must be a mapping"), (b"", "empty")],
+)
+def test_a_config_json_that_cannot_be_read_is_named(content, reason, tmp_path):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.warns(UserWarning) as caught:
+        assert recorded(tmp_path) == {}
+    assert [str(warning.message).partition(" (")[0] for warning in caught] == [
+        f"'{tmp_path}/config.json' cannot be read"
+    ]
+    for read in (load_run, load_policy):
+        with pytest.raises(ConfigError, match=f"^{tmp_path}/config.json: .*{reason}"):
+            read(tmp_path)
+    with pytest.raises(ValueError, match=f"'{tmp_path}/config.json' cannot be read"):
+        recorded_environment(tmp_path)
+
+
+def test_a_config_json_without_its_environment_is_named(tmp_path):
+    save_config(small_config(), tmp_path / "config.json")
+    for read in (load_run, load_policy):
+        with pytest.raises(ValueError, match=f"'{tmp_path}/config.json' records no environment"):
+            read(tmp_path)
 
 
 def test_the_commit_of_the_working_directory_is_recorded(tmp_path):
@@ -88,6 +133,9 @@ def test_a_run_is_loaded_whole_without_its_environment(tmp_path):
         "wall_time": pytest.approx(result.history["wall_time"][-1]),
         "best_score": result.best_score,
         "best_iteration": result.policy.metadata["iteration"],
+        "started": pytest.approx(time.time(), abs=600),
+        "environment_class": "toys:ActionReward",
+        "seed": 0,
     }
     assert run.history["iteration"].tolist() == [1, 2, 3]
     np.testing.assert_array_equal(run.history["Episodes/mean_reward"], result.history["Episodes/mean_reward"])

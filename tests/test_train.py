@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -200,8 +199,8 @@ def test_an_interrupt_returns_the_result_so_far(number, tmp_path, capsys):
     assert (result.run_directory / "policy.onnx").is_file()
     run = result.run_directory
     assert (
-        f"Stopped by {number.name} after iteration {done} of 1000000; go on with: rlbotics-jax train {run}/config.json "
-        f"--resume {run} -i {10**6 - done}\n"
+        f"Stopped by {number.name} after iteration {done} of 1000000; go on with runner.logger.resume: {run}, for "
+        f"{10**6 - done} more.\n"
     ) in capsys.readouterr().out
 
 
@@ -258,11 +257,15 @@ def test_an_interrupt_inside_a_callback_loses_nothing(tmp_path):
     assert Checkpoints(run).iterations()
 
 
-def test_a_failed_export_costs_the_file_and_not_the_result(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["rlbotics_jax.train"], "POLICY_FILE", "checkpoints")  # a folder stands there
-    with pytest.warns(UserWarning, match="No policy.onnx was written"):
-        result = train(logged(tmp_path), ActionReward())
-    assert len(result.history["iteration"]) == 6
+def test_what_cannot_be_written_at_the_end_costs_the_file_and_not_the_result(tmp_path):
+    def callback(iteration, metrics):
+        (run,) = (tmp_path / "experiment").iterdir()
+        for name in ("policy.onnx", "learning_curve.png"):
+            (run / name).mkdir(exist_ok=True)  # a folder stands there
+
+    with pytest.warns(UserWarning, match=r"No (policy.onnx|learning_curve.png) was written: .*directory") as caught:
+        result = train(logged(tmp_path), ActionReward(), callback=callback)
+    assert len(caught) == 2 and len(result.history["iteration"]) == 6
 
 
 def test_config_json_of_a_resumed_run_resumes_the_same_checkpoint(tmp_path):

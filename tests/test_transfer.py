@@ -92,7 +92,10 @@ REFUSED = {
         {"load": ["normalizer"], "runner__critic__obs_normalization": False},
         r"normalizer: normalizers.critic.mean is float32\[2\] in '.*' and missing here",
     ),
-    "no such run": ({"load": ["actor"], "init_from": "nowhere"}, "runner.init_from: 'nowhere' names no run"),
+    "no such run": (
+        {"load": ["actor"], "init_from": "nowhere"},
+        "runner.init_from: 'nowhere' names no run with a checkpoint",
+    ),
     "no such checkpoint": ({"load": ["actor"], "step": 9}, "runner.init_from: '.*' has no checkpoint 9, only 2, 3"),
 }
 
@@ -134,6 +137,22 @@ def test_training_from_it_learns_at_once_and_its_config_repeats_it(source, tmp_p
     assert_bit_equal(train(again, DelayedReward()).state, result.state)
     plain = train(small_config(), DelayedReward())
     assert plain.history["Diagnostics/applied_updates"].tolist() == [0.0, 4.0, 4.0]
+
+
+def test_a_relative_path_is_recorded_so_that_it_holds_anywhere(source, tmp_path, monkeypatch):
+    checkpoint = source.run_directory / "checkpoints" / "2"
+    monkeypatch.chdir(source.run_directory.parent)
+    config = small_config(runner__init_from=str(checkpoint.relative_to(source.run_directory.parent)))
+    config, environment = build_environment(config, DelayedReward())
+    algorithm, _ = build_algorithm(config, environment)
+    program = make_program(algorithm, environment, config.runner.num_steps_per_env)
+    transfer = find_transfer(config, algorithm, state_like(config, program))
+    monkeypatch.chdir(tmp_path)
+    assert transfer.record(config).runner.init_from == str(checkpoint)
+    assert_bit_equal(
+        transfer.apply(initial_state(config, program)[0]).shared.algorithm.parameters["actor"],
+        Checkpoints(source.run_directory).state(2, state_like(config, program)).shared.algorithm.parameters["actor"],
+    )
 
 
 def test_a_refused_transfer_writes_nothing(source, tmp_path):

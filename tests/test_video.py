@@ -202,12 +202,15 @@ def test_recording_does_not_wait_and_the_next_one_does(tmp_path, watched):
     assert (tmp_path / "iteration_000002.mp4").exists()
 
 
-def test_a_hard_stop_gives_the_video_up(tmp_path, watched):
-    recorder = VideoRecorder(tmp_path, watched)
+def test_a_run_that_is_stopping_gives_the_video_up_and_begins_none(tmp_path, watched):
+    stopping = threading.Event()
+    recorder = VideoRecorder(tmp_path, watched, is_stopping=stopping.is_set)
     Watched.go.clear()
     recorder.record(constant_policy(watched), 1)
+    stopping.set()
     threading.Timer(0.2, Watched.go.set).start()
-    recorder.close(wait=False)
+    recorder.record(constant_policy(watched), 2)
+    recorder.close()
     assert list(tmp_path.iterdir()) == []
 
 

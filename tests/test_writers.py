@@ -126,11 +126,11 @@ sys.path.insert(0, "tests")
 from helpers import small_config
 
 log = RunLog(Path(sys.argv[1]), small_config(), Display())
-log.begin(0, 60, 0.0)
+log.begin(0, 60, 0.0, 0.0)
 metrics = {f"Loss/{i}": 0.5 for i in range(20)} | {"Episodes/count": 1.0}
 
 def block(i):
-    log.block(Block(iterations=[(i, metrics | {"env_steps": 100 * i})], seconds=1.0, state=None))
+    log.block(Block(iterations=[(i, metrics | {"env_steps": 100 * i})], seconds=1.0, finished=float(i), state=None))
 
 for i in range(1, 31):
     block(i)

@@ -110,8 +110,8 @@ class LoggerConfig(ConfigBase):
         keep_last_n: checkpoints kept in a run, 0 for all; the best policy is never removed.
         save_best: keep the policy with the best mean return, whatever the interval.
         resume: null to start afresh; to go on: last or best (of this task's runs in log_dir), a run's name, or a path;
-            auto goes on with the experiment's newest run up to num_learning_iterations, or starts one; the flag alone
-            means last.
+            auto goes on with the newest run of the same experiment, environment class and, where one is given, seed, up
+            to num_learning_iterations, or starts one; the flag alone means last.
         wandb_project: project on Weights & Biases that the metrics are sent to as well, or null for none.
     """
 
@@ -155,7 +155,7 @@ class OnPolicyRunnerConfig(ConfigBase):
             actor and critic; other algorithms need actor. Required: group names differ between simulators.
         class_name: OnPolicyRunner, or a path that ends so; another loop is written with rlbotics_jax.make_train_step.
         seed: 0 to 2^32 - 1, or null to draw one, which config.json then holds.
-        num_learning_iterations: iterations of the run, and, when it is resumed, how many more.
+        num_learning_iterations: iterations of the run; when it is resumed, how many more, but with auto the total.
         num_steps_per_env: steps of each environment per iteration. 24 is short, for thousands of environments.
         verbose: print progress.
         check_for_nan: stop with an error at the first non-finite observation or reward. false: such an environment is
@@ -165,7 +165,8 @@ class OnPolicyRunnerConfig(ConfigBase):
         eval_episodes: episodes of one evaluation.
         early_stopping_threshold: mean return of recent episodes at which the run may end early, or null.
         early_stopping_patience: iterations in a row that the mean return must have stayed at or above the threshold.
-        init_from: run directory, or one checkpoint of it, that a new run takes its first parameters from, or null.
+        init_from: run directory, or one checkpoint of it, that a new run takes its first parameters from, or null; a
+            run that is resumed ignores it.
         load: what is taken from it: actor, critic, normalizer, optimizer; of an algorithm of your own, its state's
             fields.
         torch_compile_mode: default, max-autotune-no-cudagraphs or null; RLBotics' key, without meaning here, where
@@ -207,12 +208,6 @@ class OnPolicyRunnerConfig(ConfigBase):
         self.check_positive("num_learning_iterations", "num_steps_per_env", "eval_episodes", "early_stopping_patience")
         self.check_non_negative("eval_interval")
         self.check_not_empty("init_from", "load")
-        if self.init_from is not None and self.logger.resume not in (None, "auto"):
-            raise ConfigError(
-                "init_from",
-                f"starts a new run, runner.logger.resume ({self.logger.resume!r}) goes on with an old one; give one "
-                "of the two",
-            )
         self._check_obs_groups()
         if isinstance(self.actor, MLPConfig) and self.actor.distribution_cfg is None:
             raise ConfigError(
