@@ -25,5 +25,9 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         with temporary.open("rb+") as file:  # on the disk before it has the name: a power cut leaves no empty file
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is not None and Path(error.filename) == temporary:  # a name that nobody gave
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -33,7 +33,7 @@ class Block:
         iterations: (iteration, metrics) of each; iterations count from 1.
         seconds: wall time that it took: since the previous block had finished, a pause between them left out.
         finished: when it had, by `time.perf_counter`.
-        state: a copy of the train state after the last one at a boundary, else None.
+        state: the train state after the last one at a boundary, which no later block consumes; else None.
     """
 
     iterations: list[tuple[int, dict[str, float]]]
@@ -47,7 +47,7 @@ def run_blocks(
     state: TrainState,
     first: int,
     last: int,
-    boundary_intervals: Sequence[int],
+    save_interval: int,
     pause_interval: int,
     started: float,
     should_stop: Callable[[], bool],
@@ -56,15 +56,16 @@ def run_blocks(
     """Runs the iterations first + 1 .. last and yields them in blocks, one block late.
 
     Boundaries are the multiples of the intervals, the last iteration, and where `should_stop` ends the run. A state is
-    handed out there alone. It is a copy, made on the device in line with the iterations, so that what the host does
-    with it delays none; at a pause nothing else runs meanwhile, and no block is charged for that time.
+    handed out there alone: a copy, made on the device in line with the iterations, so that what the host does with it
+    delays none (the last is the state itself). At a pause nothing else runs meanwhile, and no block is charged for that
+    time.
 
     Args:
         block: block(state, count) -> (state, metrics), see `step.make_block`; donates its state.
         state: the state after `first` iterations.
         first, last: completed iterations before and after.
-        boundary_intervals: iterations between two boundaries; several kinds of them may coincide.
-        pause_interval: iterations between two pauses, which are boundaries too; 0 for none.
+        save_interval: iterations between two boundaries that are no pauses; 0 for none.
+        pause_interval: iterations between two pauses; 0 for none.
         started: when the first block's time began, by `time.perf_counter`: before the program was compiled.
         should_stop: asked before every dispatch.
         trace: the context of one dispatch of at most `TRACED_ITERATIONS`, the first after compiling and warming up,
@@ -85,7 +86,7 @@ def run_blocks(
         return Block(rows, seconds, finished, copy)
 
     while done < last and not should_stop():
-        intervals = [interval for interval in (*boundary_intervals, pause_interval) if interval]
+        intervals = [interval for interval in (save_interval, pause_interval) if interval]
         boundary = min([last, *((done // interval + 1) * interval for interval in intervals)])
         # One iteration until it is known how long one takes.
         wanted = 1 if seconds_per_iteration is None else int(BLOCK_SECONDS / seconds_per_iteration)

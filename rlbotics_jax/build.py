@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from rlbotics_jax.algorithms import hyperparameters_of, make_algorithm
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.checkpoint import Checkpoints
+from rlbotics_jax.compatibility import check_given_state
 from rlbotics_jax.config import Config, ConfigError, from_dict, load_config
 from rlbotics_jax.envs import (
     EnvironmentSpec,
@@ -21,7 +22,6 @@ from rlbotics_jax.envs import (
     make_environment,
     vectorize,
 )
-from rlbotics_jax.packing import difference, layout_of
 from rlbotics_jax.program import Program
 from rlbotics_jax.resume import Resume
 from rlbotics_jax.step import reconfigure
@@ -115,7 +115,7 @@ def initial_state(
     """
     hyperparameters, seconds = hyperparameters_of(config.runner.algorithm), 0.0
     if state is not None:
-        _check_fits(state, state_like(config, program))
+        check_given_state(state, state_like(config, program))
         state = reconfigure(jax.tree.map(jnp.copy, state), hyperparameters)
     elif resume is not None:
         checkpoints = Checkpoints(resume.run)
@@ -132,14 +132,3 @@ def initial_state(
 def state_like(config: Config, program: Program) -> TrainState:
     """Returns the initial state with abstract leaves: shapes and dtypes. Nothing is computed."""
     return jax.eval_shape(program.init, jax.random.key(0), hyperparameters_of(config.runner.algorithm))
-
-
-def _check_fits(state: TrainState, like: TrainState) -> None:
-    """Raises where a given state is not one of this config's program, naming the first leaf that differs."""
-    if found := difference(layout_of(state), layout_of(like)):
-        path, given, wanted = found
-        raise ConfigError(
-            "state",
-            f"the state given to train does not fit this config: {path} is {given}, needed is {wanted} (networks, "
-            "num_envs, algorithm and task must be the same)",
-        )

@@ -40,6 +40,11 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be read: it is missing, cut short, or not what was written."""
 
 
+def saved_iterations(run: str | Path) -> list[int]:
+    """Returns the iterations that a run has a checkpoint of, in order; reads none of them."""
+    return sorted(int(path.name) for path in (Path(run) / FOLDER).glob("*") if path.name.isdigit())
+
+
 class Checkpoints:
     """The checkpoints in one run directory. Nothing is written or made there before the first `save`."""
 
@@ -53,7 +58,7 @@ class Checkpoints:
         self._folder, self._keep = (Path(run) / FOLDER).absolute(), keep_last_n
         # Not orbax's CheckpointManager or its handlers of arrays: a save costs them 35 ms of CPU time, this one 6 ms.
         self._orbax = ocp.Checkpointer(_ArchiveHandler())
-        self._thread = ThreadPoolExecutor(1, "checkpoints")
+        self._thread = ThreadPoolExecutor(1, "checkpoints")  # which begins with the first save
         self._writing: Future[Exception | None] | None = None
         self._warned = False
 
@@ -76,7 +81,7 @@ class Checkpoints:
 
     def iterations(self) -> list[int]:
         """Returns the iterations that have a checkpoint, in order."""
-        return sorted(int(path.name) for path in self._folder.glob("*") if path.name.isdigit())
+        return saved_iterations(self._folder.parent)
 
     def latest(self) -> int | None:
         """Returns the last iteration whose checkpoint is whole, warning of those behind it that are not; or None."""

@@ -66,11 +66,12 @@ class Train:
 
     def run(self) -> int:
         config = self.configure()
+        from rlbotics_jax.runs import POLICY_FILE
         from rlbotics_jax.train import train
 
         result = train(config, compilation_cache=not self.no_cache, profile=self.profile)
         if result.run_directory is not None:
-            policy = result.run_directory / "policy.onnx"
+            policy = result.run_directory / POLICY_FILE
             print(f"Run: {result.run_directory}")
             if policy.is_file():
                 print(f"Policy: {policy}")

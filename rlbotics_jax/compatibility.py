@@ -12,7 +12,7 @@ from rlbotics_jax.envs.spec import EnvironmentSpec
 from rlbotics_jax.packing import difference, layout_of
 from rlbotics_jax.registry import ALGORITHMS, DISTRIBUTIONS, MODELS, import_path
 from rlbotics_jax.resume import KEY, Resume
-from rlbotics_jax.runs import recorded
+from rlbotics_jax.runs import recorded_config
 from rlbotics_jax.types import TrainState
 
 _CLASSES = {
@@ -51,7 +51,7 @@ def check_fits(resume: Resume, config: Config, spec: EnvironmentSpec, like: Trai
         ConfigError: the key, or the part of the state, that differs, with both values.
     """
     where = f"the checkpoint '{resume.checkpoint}'"
-    mine, theirs = config.to_dict(), recorded(resume.run)
+    mine, theirs = config.to_dict(), recorded_config(resume.run)
     for key in (*_MEANING, *(f"runner.obs_groups.{name}" for name in config.runner.obs_groups)):
         _compare(key, mine, theirs, where)
     found = difference(Checkpoints(resume.run).layout(resume.iteration), layout_of(like))
@@ -61,11 +61,21 @@ def check_fits(resume: Resume, config: Config, spec: EnvironmentSpec, like: Trai
         _compare(key, mine, theirs, where)
     if "environment" in theirs:
         _compare_sizes(EnvironmentSpec.from_dict(theirs["environment"]), spec, where)
-    path, saved, wanted = found
-    raise ConfigError(
-        KEY,
-        f"{where} does not fit this config: {path} is {saved} there, needed is {wanted} (networks, num_envs, algorithm "
-        "and task must be the same)",
+    raise ConfigError(KEY, misfit(where, found))
+
+
+def check_given_state(state: TrainState, like: TrainState) -> None:
+    """Raises where a state given to `train` is not one of this config's program, with the first leaf that differs."""
+    if found := difference(layout_of(state), layout_of(like)):
+        raise ConfigError("state", misfit("the state given to train", found))
+
+
+def misfit(what: str, found: tuple[str, str, str]) -> str:
+    """Returns the sentence for a `packing.difference` of a state and what a config needs."""
+    path, there, needed = found
+    return (
+        f"{what} does not fit this config: {path} is {there}, needed is {needed} (networks, num_envs, algorithm and "
+        "task must be the same)"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 from collections.abc import Callable, Mapping
@@ -40,8 +41,13 @@ def evaluate(
     if num_episodes < 1:
         raise ValueError(f"num_episodes is {num_episodes}; allowed: 1 or more.")
     vectorized = vectorize(environment, num_episodes, clip_actions=policy.action_mapping.clip)
-    returns, lengths = _episodes(policy.algorithm, vectorized)(policy.parameters, jax.random.key(seed))
+    returns, lengths = _episodes(policy.algorithm, vectorized)(policy.parameters, episode_key(seed))
     return {"returns": np.asarray(returns), "lengths": np.asarray(lengths)}
+
+
+def episode_key(seed: int) -> Array:
+    """Returns the key of evaluated episodes, which is not that of a training run with the same seed."""
+    return jax.random.fold_in(jax.random.key(seed), 0xE7A1)
 
 
 def summarize(results: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -87,6 +93,10 @@ def evaluate_run(
         What the file holds: the policy and its iteration, the seed, `summarize`'s figures, and each episode's return
         and length.
     """
+    output = Path(output or Path(run) / EVALUATION_FILE)
+    if output.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "A folder stands where the figures are to be written", str(output))
+    output.parent.mkdir(parents=True, exist_ok=True)  # before anything is simulated
     environment, policy = load_run_environment(run), load_policy(run, which)
     results = evaluate(policy, environment, num_episodes, seed)
     report = {
@@ -99,7 +109,7 @@ def evaluate_run(
         "returns": results["returns"].tolist(),
         "lengths": results["lengths"].tolist(),
     }
-    with replacing(output or Path(run) / EVALUATION_FILE) as temporary:
+    with replacing(output) as temporary:
         temporary.write_text(json.dumps(report, indent=2) + "\n")
     return report
 

@@ -14,7 +14,12 @@ class TrainingError(RuntimeError):
 
 
 class Guards:
-    """Judges a run's iterations, one after the other."""
+    """Judges a run's iterations, one after the other.
+
+    Attributes:
+        is_good_enough: whether the mean return has once been at or above the early-stopping threshold for `patience`
+            iterations in a row. It stays so: a run does not end at that very iteration.
+    """
 
     def __init__(self, runner: OnPolicyRunnerConfig, earlier_returns: Iterable[float] = ()):
         """Takes the limits from the config.
@@ -26,14 +31,9 @@ class Guards:
         self._check_for_nan, self._warned = runner.check_for_nan, False
         self._max_rejected = getattr(runner.algorithm, "max_rejected_updates", math.inf)
         self._threshold, self._patience = runner.early_stopping_threshold, runner.early_stopping_patience
-        self._in_a_row = 0
+        self._in_a_row, self.is_good_enough = 0, False
         for mean_return in earlier_returns:
             self._count(mean_return)
-
-    @property
-    def is_good_enough(self) -> bool:
-        """Whether the mean return has been at or above the early-stopping threshold for `patience` iterations."""
-        return self._in_a_row >= self._patience
 
     def check(self, iteration: int, metrics: Mapping[str, float]) -> str | None:
         """Returns why an iteration is good enough to be the last, or None.
@@ -58,9 +58,9 @@ class Guards:
             if not self._warned:  # once a run
                 warnings.warn(f"{broken} Such environments are reset, and these steps left out.", stacklevel=2)
             self._warned = True
-        mean_return = metrics["Episodes/mean_reward"]
+        before, mean_return = self.is_good_enough, metrics["Episodes/mean_reward"]
         self._count(mean_return)
-        if self._in_a_row != self._patience:
+        if before or not self.is_good_enough:
             return None
         return (
             f"Iteration {iteration}: the mean return, now {mean_return:.2f}, has been at least {self._threshold:g} for "
@@ -71,6 +71,7 @@ class Guards:
         """Counts an iteration. NaN, where no episode ended yet, is below any threshold."""
         reached = self._threshold is not None and mean_return >= self._threshold
         self._in_a_row = self._in_a_row + 1 if reached else 0
+        self.is_good_enough |= self._in_a_row >= self._patience
 
 
 def _broken(iteration: int, metrics: Mapping[str, float]) -> str:

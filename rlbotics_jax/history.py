@@ -24,9 +24,6 @@ class History:
         self._columns: dict[str, array] = {}
         self._length = 0
 
-    def __len__(self) -> int:
-        return self._length
-
     def add(self, row: Mapping[str, float]) -> None:
         """Adds an iteration. Rows may differ in their metrics; a column is NaN where its metric did not occur."""
         for name in row:

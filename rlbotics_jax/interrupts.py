@@ -28,6 +28,10 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
 
+    def is_set(self) -> bool:
+        """Whether a signal came."""
+        return self.signal is not None
+
 
 @contextlib.contextmanager
 def stop_on_interrupt() -> Iterator[StopRequest]:

@@ -40,7 +40,7 @@ class RunLog:
         self.seconds = 0.0
         self._display, self._history = display, earlier or History()
         self._writers = open_writers(run, config, self._history)
-        self._env_steps = 0
+        self._env_steps, self._first, self._origin = 0, 0, 0.0
 
     def compiling(self, text: str) -> None:
         """Shows what is being compiled."""

@@ -12,7 +12,7 @@ from rlbotics_jax.envs import EnvironmentSpec, VectorizedEnvironment
 from rlbotics_jax.evaluation import evaluate, summarize
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.registry import import_path
-from rlbotics_jax.runs import checkpoint_summary, choose_policy, run_identity, saved_policies
+from rlbotics_jax.snapshot import current_policy, run_identity, saved_policies, summarize_state
 from rlbotics_jax.types import TrainState
 from rlbotics_jax.video import VideoRecorder
 
@@ -23,8 +23,8 @@ class Milestones:
     """The checkpoints, evaluations and videos of one run.
 
     Attributes:
-        save_intervals: iterations between two checkpoints, or nothing where none is written.
-        eval_interval: iterations between two evaluations, or 0.
+        save_interval: iterations between two checkpoints, 0 where none is written.
+        eval_interval: iterations between two evaluations, 0 for none.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class Milestones:
         self._config, self._algorithm, self._spec, self._environment = config, algorithm, spec, environment.environment
         self._identity = run_identity(config, import_path(type(self._environment)))
         self._checkpoints = self._videos = self._saved = None
-        self.save_intervals, self.eval_interval = (), runner.eval_interval
+        self.save_interval, self.eval_interval = 0, runner.eval_interval
         if run is not None:
-            self.save_intervals = (logger.save_interval,)
+            self.save_interval = logger.save_interval
             self._checkpoints = Checkpoints(run, logger.keep_last_n)
             if logger.log_video:
                 self._videos = VideoRecorder(run / VIDEOS, self._environment, runner.seed, is_stopping)
@@ -51,7 +51,7 @@ class Milestones:
     def evaluation(self, iteration: int, state: TrainState) -> dict[str, float]:
         """Returns `Evaluation/*` of the policy after an iteration; nothing where no evaluation is due.
 
-        Every evaluation starts from the same initial states, the config's seed, so that two of them can be compared.
+        Every evaluation starts from the same initial states, drawn from the config's seed, so that they compare.
         """
         runner = self._config.runner
         if not self.eval_interval or iteration % self.eval_interval:
@@ -67,23 +67,22 @@ class Milestones:
             seconds: how long the run has been trained.
             is_last: save whatever the interval says, unless it is saved.
         """
-        due = iteration % self._config.runner.logger.save_interval == 0 or is_last
-        if self._checkpoints is None or not due or iteration == self._saved:
+        if self._checkpoints is None or iteration == self._saved or (iteration % self.save_interval and not is_last):
             return
         self._saved = iteration
-        summary = checkpoint_summary(state, seconds, self._identity)
+        summary = summarize_state(state) | {"wall_time": seconds} | self._identity
         self._checkpoints.save(iteration, state, saved_policies(self._algorithm, state), summary)
         if self._videos is not None:
             self._videos.record(self._policy(state), iteration)
 
     def close(self) -> None:
         """Waits for what is being written."""
-        if self._checkpoints is not None:
-            self._checkpoints.close()
-        if self._videos is not None:
-            self._videos.close()
+        try:
+            if self._checkpoints is not None:
+                self._checkpoints.close()
+        finally:
+            if self._videos is not None:
+                self._videos.close()
 
     def _policy(self, state: TrainState) -> TrainedPolicy:
-        """Returns the policy as it is now."""
-        policies, summary = saved_policies(self._algorithm, state), checkpoint_summary(state, 0.0)
-        return choose_policy(self._config, self._algorithm, self._spec, policies, summary, "last")
+        return current_policy(self._config, self._algorithm, self._spec, state, "last")

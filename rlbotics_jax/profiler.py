@@ -36,6 +36,6 @@ class Profiler:
     def summary(self) -> str:
         """Says where the profile is, or why there is none."""
         if not self._recorded:
-            return "No profile: the run was too short, it takes five iterations to warm up."
+            return "No profile: the run was too short, it takes three iterations to warm up."
         (file,) = self._run.glob("plugins/profile/*/perfetto_trace.json.gz")
         return f"Profile: {file} (https://ui.perfetto.dev), or tensorboard --logdir {self._run}"

@@ -56,9 +56,8 @@ def model_renderer(
         except Exception as error:  # a missing library shows as any of a dozen types, AttributeError among them
             raise RenderingError(_advice(error)) from error
         stack.callback(context.free)
-        stack.callback(
-            gl.make_current
-        )  # runs first: another renderer of this thread may have been used or closed since
+        # Runs first: another renderer of this thread may have been used or closed since.
+        stack.callback(gl.make_current)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
         mujoco.mjr_resizeOffscreen(width, height, context)
 

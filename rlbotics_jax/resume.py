@@ -1,7 +1,7 @@
 """Resuming: which checkpoint `runner.logger.resume` names, and how far the run goes on from there.
 
-A resumed run has a directory of its own; the old one stays as it is. What a run is, `runs.run_identity`, is read from
-its checkpoints: neither its folder's name nor its config.json matters.
+A resumed run has a directory of its own; the old one stays as it is. What a run is, `snapshot.run_identity`, is read
+from its checkpoints: neither its folder's name nor its config.json matters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from rlbotics_jax.checkpoint import FOLDER, CheckpointError, Checkpoints
+from rlbotics_jax.checkpoint import FOLDER, CheckpointError, Checkpoints, saved_iterations
 from rlbotics_jax.config import Config, ConfigError
 from rlbotics_jax.registry import nearest
 
@@ -178,9 +178,9 @@ def _by_score(runs: list[Path], told: dict[Path, dict[str, Any]]) -> list[Path]:
 
 def _summary(run: Path) -> dict[str, Any]:
     """Returns what the latest checkpoint tells whose summary can be read; nothing, with a warning, where none can."""
-    checkpoints = Checkpoints(run)
-    if not (saved := checkpoints.iterations()):
+    if not (saved := saved_iterations(run)):
         return {}
+    checkpoints = Checkpoints(run)
     for iteration in reversed(saved):
         with contextlib.suppress(CheckpointError):
             return checkpoints.summary(iteration)
@@ -199,7 +199,7 @@ def _runs(config: Config) -> list[Path]:
     log_dir, runs = config.runner.logger.log_dir, []
     for name, folders, _ in os.walk(Path(log_dir).absolute(), followlinks=True) if log_dir else ():
         folder = Path(name)
-        if FOLDER in folders and Checkpoints(folder).iterations():
+        if FOLDER in folders and saved_iterations(folder):
             runs.append(folder)
             folders.clear()
         else:  # a link to a folder above would lead round in a circle

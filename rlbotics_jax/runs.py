@@ -5,33 +5,25 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import platform
 import shutil
 import subprocess
-import time
 import warnings
-from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import jax
 import numpy as np
-from jaxtyping import PyTree
 
-from rlbotics_jax.algorithms import hyperparameters_of, make_algorithm
-from rlbotics_jax.algorithms.base import Algorithm
+from rlbotics_jax.algorithms import make_algorithm
 from rlbotics_jax.checkpoint import FOLDER, Checkpoints
 from rlbotics_jax.config import Config, ConfigError, load_config, save_config
-from rlbotics_jax.counters import to_int
-from rlbotics_jax.envs.spec import ActionMapping, EnvironmentSpec
+from rlbotics_jax.envs.spec import EnvironmentSpec
 from rlbotics_jax.history import read_history
 from rlbotics_jax.policy import TrainedPolicy
-from rlbotics_jax.types import TrainState
+from rlbotics_jax.snapshot import choose_policy, policies_like
 
 CONFIG_FILE = "config.json"
 POLICY_FILE = "policy.onnx"
@@ -81,8 +73,8 @@ def create_run(config: Config, spec: EnvironmentSpec, environment_class: str) ->
         parent.mkdir(parents=True, exist_ok=True)
         run = _first_free(parent, name)
         if logger.log_config:
-            recorded = {**spec.to_dict(), "class": environment_class}
-            save_config(config, run / CONFIG_FILE, versions=_versions(), environment=recorded)
+            described = {**spec.to_dict(), "class": environment_class}
+            save_config(config, run / CONFIG_FILE, versions=_versions(), environment=described)
     except OSError as error:
         if run is not None:
             discard_run(run)
@@ -145,50 +137,7 @@ def load_policy(run: str | Path, which: str | None = None, iteration: int | None
     return _load(run, which, iteration)[1]
 
 
-def choose_policy(
-    config: Config,
-    algorithm: Algorithm,
-    spec: EnvironmentSpec,
-    policies: PyTree,
-    summary: dict[str, Any],
-    which: str | None = None,
-) -> TrainedPolicy:
-    """Returns the best or the last policy, ready to drive this config's environment.
-
-    Args:
-        config, algorithm, spec: of the run.
-        policies: `saved_policies` of a state.
-        summary: `checkpoint_summary` of the same state.
-        which: "best", "last", or None: the best where there is one and `save_best` is true, else the last.
-    """
-    has_best = config.runner.logger.save_best and summary["best_score"] is not None
-    which = which or ("best" if has_best else "last")
-    iteration, score = {
-        "best": (summary["best_iteration"], summary["best_score"]),
-        "last": (summary["iteration"], None),
-    }[which]
-    described = spec.to_dict()
-    return TrainedPolicy(
-        algorithm=algorithm,
-        parameters=policies[which],
-        spec=spec,
-        action_mapping=ActionMapping(spec.action_low, spec.action_high, config.env.clip_actions),
-        groups=config.runner.obs_groups["actor"],
-        metadata={
-            "version": _version_of("rlbotics-jax"),
-            "task": config.env.id,
-            "which": which,
-            "iteration": iteration,
-            "score": score,
-            "dt": spec.dt,
-            "action_low": described["action_low"],
-            "action_high": described["action_high"],
-            "clip_actions": config.env.clip_actions,
-        },
-    )
-
-
-def recorded(run: str | Path) -> dict[str, Any]:
+def recorded_config(run: str | Path) -> dict[str, Any]:
     """Returns what a run's config.json holds, as JSON values; nothing where it wrote none.
 
     Where it cannot be read this warns, since a run can be resumed without it.
@@ -220,41 +169,6 @@ def export(run: str | Path, output: str | Path | None = None, which: str | None 
     return load_policy(run, which).export(output or Path(run) / POLICY_FILE)
 
 
-def saved_policies(algorithm: Algorithm, state: TrainState) -> PyTree:
-    """Returns what a checkpoint keeps for export: the last and the best policy's parameters."""
-    return {"last": algorithm.policy_parameters(state.shared.algorithm), "best": state.shared.best.parameters}
-
-
-def run_identity(config: Config, environment_class: str) -> dict[str, Any]:
-    """Returns what every checkpoint of a run tells, so that `runner.logger.resume` finds it by its checkpoints alone.
-
-    That is `started`, when the run began: now (s since 1970, UTC); `environment_class`, its import path; and `seed`.
-    """
-    return {"started": time.time(), "environment_class": environment_class, "seed": config.runner.seed}
-
-
-def checkpoint_summary(
-    state: TrainState, seconds: float, identity: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, Any]:
-    """Returns what a checkpoint keeps as JSON.
-
-    Args:
-        state: the state of the checkpoint.
-        seconds: how long the run has been trained.
-        identity: `run_identity` of the run.
-    """
-    best = state.shared.best
-    score = float(best.score)
-    return {
-        "iteration": int(state.shared.iteration),
-        "env_steps": to_int(state.shared.env_steps),
-        "wall_time": seconds,
-        "best_score": score if math.isfinite(score) else None,
-        "best_iteration": int(best.iteration),
-        **identity,
-    }
-
-
 def _load(run: str | Path, which: str | None, iteration: int | None) -> tuple[Config, TrainedPolicy, dict[str, Any]]:
     """Returns a run's config, and the policy and the summary of one of its checkpoints."""
     config = run_config(run)
@@ -264,18 +178,11 @@ def _load(run: str | Path, which: str | None, iteration: int | None) -> tuple[Co
     iteration = checkpoints.latest() if iteration is None else iteration
     if iteration is None:
         raise FileNotFoundError(f"'{run}' has no checkpoint in '{FOLDER}'; it ended before its first was written.")
-    policies = checkpoints.policy(iteration, jax.eval_shape(lambda: _initial_policies(algorithm, config, spec)))
+    policies = checkpoints.policy(iteration, policies_like(config, algorithm, spec))
     summary = checkpoints.summary(iteration)
     if which == "best" and summary["best_score"] is None:
         raise ValueError(f"'{run}' has no best policy: too few episodes ended. Use the last one.")
     return config, choose_policy(config, algorithm, spec, policies, summary, which), summary
-
-
-def _initial_policies(algorithm: Algorithm, config: Config, spec: EnvironmentSpec) -> PyTree:
-    hyperparameters = hyperparameters_of(config.runner.algorithm)
-    state = algorithm.init(jax.random.key(0), spec.example_observations(), hyperparameters)
-    parameters = algorithm.policy_parameters(state)
-    return {"last": parameters, "best": parameters}
 
 
 def _first_free(parent: Path, name: str) -> Path:

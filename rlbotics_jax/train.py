@@ -26,7 +26,7 @@ from rlbotics_jax.build import (
     state_like,
     with_seed,
 )
-from rlbotics_jax.checkpoint import Checkpoints
+from rlbotics_jax.checkpoint import saved_iterations
 from rlbotics_jax.compatibility import check_fits
 from rlbotics_jax.compilation import enable_compilation_cache
 from rlbotics_jax.config import Config
@@ -44,15 +44,8 @@ from rlbotics_jax.profiler import Profiler
 from rlbotics_jax.program import make_program
 from rlbotics_jax.registry import import_path
 from rlbotics_jax.resume import Resume, find_checkpoint
-from rlbotics_jax.runs import (
-    CONFIG_FILE,
-    POLICY_FILE,
-    checkpoint_summary,
-    choose_policy,
-    create_run,
-    discard_run,
-    saved_policies,
-)
+from rlbotics_jax.runs import CONFIG_FILE, POLICY_FILE, create_run, discard_run
+from rlbotics_jax.snapshot import current_policy, summarize_state
 from rlbotics_jax.transfer import Transfer, find_transfer
 from rlbotics_jax.types import TrainState
 
@@ -69,8 +62,10 @@ class TrainResult:
         state: the final state; `train(config, state=result.state)` continues from it.
         history: one array a metric, one entry an iteration: `iteration`, `env_steps`, `wall_time` (s, interpolated
             inside a block of iterations), and the scalars under their logged names, such as `Episodes/mean_reward`.
-            NaN where there was nothing to report. A resumed run's begins with the iterations before.
-        run_directory: where the run was written; None where nothing was to be written, or nothing was trained.
+            NaN where there was nothing to report. A resumed run's begins with the iterations before, if those were
+            logged.
+        run_directory: where the run was written; None where nothing was to be written, or nothing was trained. Where
+            `resume: auto` had nothing left to do, that of the complete run.
         policy: the best policy, or the last where too few episodes ended to name one (or `save_best` is false).
         interrupted: the signal that stopped the run (SIGINT, which is Ctrl-C, SIGTERM or SIGUSR1), or None.
         best_score: mean return of the best policy, or None.
@@ -112,7 +107,7 @@ def train(
         profile: write a trace of a few warm iterations into the run's folder, for TensorBoard and Perfetto.
 
     Returns:
-        The result, also after Ctrl-C (with `interrupted`), which stops at the end of the running block.
+        The result, also after Ctrl-C, SIGTERM or SIGUSR1 (with `interrupted`), which end the run at a safe point.
 
     Raises:
         ConfigError: what is wrong with the config, before anything is compiled.
@@ -161,11 +156,11 @@ def _train(
         state, _ = initial_state(config, program, resume=resume)
         return _result(config, algorithm, spec, state, earlier.arrays(), resume.run, None, display)
 
-    config = with_seed(_recorded(config, resume, transfer))
+    config = with_seed(_repeatable(config, resume, transfer))
     run = create_run(config, spec, environment_class)
     profiler = Profiler(run) if profile else None
     log = RunLog(run, config, display, earlier)
-    milestones = Milestones(config, algorithm, spec, environment, run, lambda: stop.signal is not None)
+    milestones = Milestones(config, algorithm, spec, environment, run, stop.is_set)
     report = _Report(log, guards, milestones, callback)
     begun = False
     try:
@@ -185,10 +180,10 @@ def _train(
                 state,
                 first,
                 last,
-                milestones.save_intervals,
+                milestones.save_interval,
                 milestones.eval_interval,
                 started,
-                lambda: report.wants_stop or stop.signal is not None,
+                lambda: report.wants_stop or stop.is_set(),
                 profiler and profiler.record,
             )
             for block in blocks:
@@ -246,8 +241,11 @@ class _Report:
             self.failure, self.wants_stop = self.failure or error, True
 
 
-def _recorded(config: Config, resume: Resume | None, transfer: Transfer | None) -> Config:
-    """Returns the config that gives the same run again: `last`, `auto` or a run's latest checkpoint will be others."""
+def _repeatable(config: Config, resume: Resume | None, transfer: Transfer | None) -> Config:
+    """Returns the config that gives the same run again: `last`, `auto` or a run's latest checkpoint will be others.
+
+    A state that was given to `train` no config can name.
+    """
     if resume is not None:
         return resume.record(config)
     if transfer is not None:
@@ -268,7 +266,7 @@ def _how_to_go_on(signal: Signals, iteration: int, last: int, run: Path | None, 
         is_given: its environment was an object, which no command line can name.
     """
     stopped = f"Stopped by {signal.name} after iteration {iteration} of {last}"
-    saved = Checkpoints(run).iterations() if run is not None else []
+    saved = saved_iterations(run) if run is not None else []
     if not saved or saved[-1] >= last:
         return f"{stopped}."
     left = last - saved[-1]
@@ -290,13 +288,12 @@ def _result(
     display: Display,
 ) -> TrainResult:
     """Returns the result of a finished run, after writing what its directory still lacks: policy and curve."""
-    summary = checkpoint_summary(state, 0.0)
-    policy = choose_policy(config, algorithm, spec, saved_policies(algorithm, state), summary)
+    policy = current_policy(config, algorithm, spec, state)
     if run is not None and not (run / POLICY_FILE).is_file():
         _export(policy, run / POLICY_FILE, display)
     if run is not None and not (run / CURVE_FILE).is_file() and config.runner.logger.log_metrics:
         _draw(history, run / CURVE_FILE, display)
-    return TrainResult(state, history, run, policy, interrupted, summary["best_score"])
+    return TrainResult(state, history, run, policy, interrupted, summarize_state(state)["best_score"])
 
 
 def _export(policy: TrainedPolicy, path: Path, display: Display) -> None:

@@ -18,6 +18,7 @@ from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.compilation import jit
 from rlbotics_jax.envs.base import Environment
 from rlbotics_jax.envs.vectorize import VectorizedEnvironment, VectorizedState, vectorize
+from rlbotics_jax.evaluation import episode_key
 from rlbotics_jax.mp4 import write_mp4
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.rendering import RenderingError
@@ -186,7 +187,7 @@ def _episode(
     episode's first.
     """
     reset, run = _programs(policy.algorithm, environment, every)
-    state, ended = reset(jax.random.key(seed)), False
+    state, ended = reset(episode_key(seed)), False
     while not ended:
         state, chunk = run(policy.parameters, state)
         states, rewards, done = jax.device_get(chunk)

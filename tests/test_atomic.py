@@ -26,6 +26,15 @@ def test_an_error_leaves_what_was_there(tmp_path):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
+def test_an_error_names_the_file_that_was_asked_for(tmp_path):
+    with pytest.raises(IsADirectoryError) as raised, replacing(tmp_path) as temporary:
+        temporary.write_text("a folder stands there")
+    assert raised.value.filename == str(tmp_path)
+    with pytest.raises(FileNotFoundError) as raised, replacing(tmp_path / "file.txt"):
+        pass
+    assert raised.value.filename == str(tmp_path / "file.txt")
+
+
 def test_nothing_written_is_an_error_and_leaves_what_was_there(tmp_path):
     path = tmp_path / "file.txt"
     path.write_text("old")

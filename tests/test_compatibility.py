@@ -144,7 +144,7 @@ def test_what_no_key_explains_is_named_by_the_state(run):
     """Without config.json, the checkpoint's own layout decides."""
     sentence = (
         "runner.logger.resume: the checkpoint .* does not fit this config: "
-        "shared.algorithm.parameters.actor.network.params.Dense_0.bias is float32[16] there, needed is float32[32] "
+        "shared.algorithm.parameters.actor.network.params.Dense_0.bias is float32[16], needed is float32[32] "
     )
     with config_json(run, None):
         check(run)

@@ -20,7 +20,7 @@ from helpers import small_config
 
 from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.history import METRICS_FILE, read_history
-from rlbotics_jax.runs import recorded
+from rlbotics_jax.runs import recorded_config
 
 ROOT = Path(__file__).parents[1]
 TIMES = {"wall_time", "Performance/FPS"}
@@ -94,8 +94,8 @@ def test_a_queued_job_goes_on_until_its_total_bit_for_bit(whole):
     third = new_run(run("train", path, *experiment, "--resume", "auto"))
     assert len({first, second, third}) == 3
     # What ran afresh runs afresh again, and what went on goes on from the same checkpoint.
-    assert recorded(first)["runner"]["logger"]["resume"] is None
-    assert recorded(third)["runner"]["logger"]["resume"] == str(second / "checkpoints" / "9")
+    assert recorded_config(first)["runner"]["logger"]["resume"] is None
+    assert recorded_config(third)["runner"]["logger"]["resume"] == str(second / "checkpoints" / "9")
     assert_same_state(third, reference, 14)
     assert_same_metrics(third, reference)
     adapted = read_history(reference)["Learning/learning_rate"]
@@ -114,7 +114,7 @@ def test_config_json_gives_the_run_again(whole):
     assert again != reference and again.parent == reference.parent
     assert_same_state(again, reference, 14)
     assert_same_metrics(again, reference)
-    assert recorded(again)["runner"] == recorded(reference)["runner"]
+    assert recorded_config(again)["runner"] == recorded_config(reference)["runner"]
     assert (again / METRICS_FILE).read_text().count("\n") == 14
 
 

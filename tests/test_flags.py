@@ -370,7 +370,7 @@ def test_help_shows_meanings_defaults_and_groups(capsys, monkeypatch):
         "--runner.algorithm.min-learning-rate FLOAT lower bound of the adaptive rate (default: 1e-05)",
         "--runner.actor.hidden-dims [INT ...] widths of the hidden layers; -1 is the width of the input; one number is one layer (default: [256, 256, 256])",
         "--runner.actor.distribution-cfg.std-range FLOAT FLOAT smallest and largest standard deviation; the parameter is projected into it after every step (default: [1.0e-06, 1000000.0])",
-        "--runner.logger.save-best true|false keep the policy with the best mean return, whatever the interval (default: true)",
+        "--runner.logger.save-best true|false export the policy with the best mean return; false exports the last (default: true)",
         "--env.kwargs YAML keyword arguments of the environment's class; free-form (default: {})",
         "--runner.critic.distribution-cfg YAML|null the action distribution; the actor needs one, a critic has none (default: null)",
     ):  # fmt: skip

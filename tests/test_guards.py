@@ -64,6 +64,7 @@ def test_rejected_updates_end_the_run_at_their_limit():
         (3, [11, 11, 9, 10, 10, 10, 10, 10], [5]),  # said once
         (2, [math.nan, 12, math.nan, 12, 12], [4]),
         (2, [9, 9, 9], []),
+        (1, [10, 9, 10], [0]),  # the iterations that the run still takes to end may fall below
     ],
 )
 def test_early_stopping_waits_for_the_threshold_to_hold(patience, returns, stops_at):
@@ -77,9 +78,10 @@ def test_the_patience_of_a_resumed_run_counts_on():
     resumed = Guards(runner, earlier_returns=[12.0, 3.0, 12.0, 12.0])
     assert not resumed.is_good_enough
     assert resumed.check(5, {**FINE, "Episodes/mean_reward": 12.0}) is not None and resumed.is_good_enough
-    # One that had ended goes on when it is told to.
-    ended = Guards(runner, earlier_returns=[12.0, 12.0, 12.0])
-    assert ended.is_good_enough and ended.check(4, {**FINE, "Episodes/mean_reward": 12.0}) is None
+    # One that had ended is complete, though its last iterations fell below, and goes on when it is told to.
+    ended = Guards(runner, earlier_returns=[12.0, 12.0, 12.0, 3.0])
+    assert ended.is_good_enough
+    assert all(ended.check(i, {**FINE, "Episodes/mean_reward": 12.0}) is None for i in (5, 6, 7))
 
 
 def test_early_stopping_says_why():

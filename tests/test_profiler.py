@@ -34,7 +34,7 @@ def test_trace_of_warm_iterations(tmp_path, capsys):
 
 def test_too_short_a_run_says_so(tmp_path, capsys):
     _, printed = run(tmp_path, capsys, 2)
-    assert "No profile: the run was too short, it takes five iterations to warm up." in printed
+    assert "No profile: the run was too short, it takes three iterations to warm up." in printed
 
 
 def test_a_run_that_writes_nothing_has_no_place_for_it():

@@ -19,7 +19,8 @@ from rlbotics_jax.checkpoint import ARCHIVE
 from rlbotics_jax.config import ConfigError, load_config, save_config
 from rlbotics_jax.envs import environment_spec
 from rlbotics_jax.evaluation import evaluate_run
-from rlbotics_jax.runs import create_run, export, load_policy, load_run, recorded, recorded_environment, run_identity
+from rlbotics_jax.runs import create_run, export, load_policy, load_run, recorded_config, recorded_environment
+from rlbotics_jax.snapshot import run_identity
 
 
 def test_runs_of_one_second_have_different_directories(tmp_path):
@@ -55,7 +56,7 @@ def test_a_run_s_identity():
 def test_a_config_json_that_cannot_be_read_is_named(content, reason, tmp_path):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.warns(UserWarning) as caught:
-        assert recorded(tmp_path) == {}
+        assert recorded_config(tmp_path) == {}
     assert [str(warning.message).partition(" (")[0] for warning in caught] == [
         f"'{tmp_path}/config.json' cannot be read"
     ]
@@ -76,24 +77,24 @@ def test_a_config_json_without_its_environment_is_named(tmp_path):
 def test_the_commit_of_the_working_directory_is_recorded(tmp_path):
     config, spec = small_config(runner__logger={"log_dir": str(tmp_path / "logs")}), environment_spec(ActionReward())
 
-    def recorded():
+    def recorded_config():
         return json.loads((create_run(config, spec, "t:T") / "config.json").read_text())["versions"].get("git_commit")
 
     def git(*arguments):
         command = ["git", "-c", "user.name=me", "-c", "user.email=me@example.com", *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
-    assert recorded() is None
+    assert recorded_config() is None
     git("init")
-    assert recorded() is None  # nothing is committed yet
+    assert recorded_config() is None  # nothing is committed yet
     (tmp_path / "mine.py").write_text("x = 1")
     git("add", "mine.py")
     git("commit", "-m", "first")
     git("tag", "-a", "v1", "-m", "a tag is no commit")
     commit = git("rev-parse", "HEAD")
-    assert len(commit) == 40 and recorded() == commit
+    assert len(commit) == 40 and recorded_config() == commit
     (tmp_path / "mine.py").write_text("x = 2")
-    assert recorded() == f"{commit}-dirty"
+    assert recorded_config() == f"{commit}-dirty"
 
 
 def test_an_unwritable_log_dir_is_named(tmp_path):

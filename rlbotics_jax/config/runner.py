@@ -103,12 +103,13 @@ class LoggerConfig(ConfigBase):
         log_dir: folder of all runs, or null to write nothing.
         experiment: folder of the runs of one experiment inside log_dir.
         log_interval: iterations between two lines of the log, or two rows of the live table; files get every iteration.
-        log_metrics: write metrics.jsonl and a TensorBoard file. true, since it costs 0.15 ms an iteration.
+        log_metrics: write metrics.jsonl, a TensorBoard file and the learning curve. true, since it costs 0.15 ms an
+            iteration. A resumed run reads its history, and the patience of early stopping, from the old metrics.jsonl.
         log_video: write a video beside every checkpoint. false, since rendering takes time.
         log_config: write config.json. true, so that every run can be repeated.
         save_interval: iterations between two checkpoints. 1000 saves once in a default run, shipped files save oftener.
         keep_last_n: checkpoints kept in a run, 0 for all; the best policy is never removed.
-        save_best: keep the policy with the best mean return, whatever the interval.
+        save_best: export the policy with the best mean return; false exports the last. Checkpoints hold both.
         resume: null to start afresh; to go on: last or best (of this task's runs in log_dir), a run's name, or a path;
             auto goes on with the newest run of the same experiment, environment class and, where one is given, seed, up
             to num_learning_iterations, or starts one; the flag alone means last.
@@ -158,8 +159,8 @@ class OnPolicyRunnerConfig(ConfigBase):
         num_learning_iterations: iterations of the run; when it is resumed, how many more, but with auto the total.
         num_steps_per_env: steps of each environment per iteration. 24 is short, for thousands of environments.
         verbose: print progress.
-        check_for_nan: stop with an error at the first non-finite observation or reward. false: such an environment is
-            reset, its step does not count, and the number of them is logged.
+        check_for_nan: stop with an error at the first non-finite observation, reward or physics. false: such an
+            environment is reset, its step does not count, and the number of them is logged.
         eval_interval: iterations between two evaluations of the deterministic policy, 0 for none; they change nothing
             of the training.
         eval_episodes: episodes of one evaluation.
