@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from typing import Any
 
 from rlbotics_jax.checkpoint import Checkpoints
@@ -49,11 +50,19 @@ def check_fits(resume: Resume, config: Config, spec: EnvironmentSpec, like: Trai
 
     Raises:
         ConfigError: the key, or the part of the state, that differs, with both values.
+
+    Warns where the environment's keyword arguments differ.
     """
     where = f"the checkpoint '{resume.checkpoint}'"
     mine, theirs = config.to_dict(), recorded_config(resume.run)
     for key in (*_MEANING, *(f"runner.obs_groups.{name}" for name in config.runner.obs_groups)):
         _compare(key, mine, theirs, where)
+    kwargs, trained = _value(mine, "env.kwargs"), _value(theirs, "env.kwargs")
+    if _ABSENT not in (kwargs, trained) and kwargs != trained:  # a curriculum, or a mistake
+        warnings.warn(
+            f"env.kwargs: this config has {shown(kwargs)}, {where} {shown(trained)}; the run goes on with the former.",
+            stacklevel=2,
+        )
     found = difference(Checkpoints(resume.run).layout(resume.iteration), layout_of(like))
     if found is None:
         return

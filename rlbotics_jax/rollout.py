@@ -22,7 +22,8 @@ class RolloutStatistics:
         episodes: the episodes that ended.
         env_steps: valid steps.
         invalid_steps: the others.
-        log: sums of the environment's metrics over the valid steps.
+        log, log_counts: sums of the environment's metrics over the valid steps in which they occur, and how many those
+            are: where a metric is NaN it does not occur.
         non_finite: by source, the steps at which it was not finite.
         invalid_step, invalid_environment: where the first invalid step was: the step of the rollout, from 0, and the
             lowest index of an environment that had one then; -1 where all were valid.
@@ -32,6 +33,7 @@ class RolloutStatistics:
     env_steps: UInt32[Array, ""]
     invalid_steps: Float[Array, ""]
     log: dict[str, Float[Array, ""]]
+    log_counts: dict[str, Float[Array, ""]]
     non_finite: dict[str, Float[Array, ""]]
     invalid_step: Int[Array, ""]
     invalid_environment: Int[Array, ""]
@@ -100,11 +102,13 @@ def count_step(state: PerEnvironmentState, timestep: Timestep) -> tuple[PerEnvir
     done = timestep.terminated | timestep.truncated
     ended = (done & valid & state.episode_is_whole).astype(jnp.float32)
     all_valid = jnp.all(valid)
+    occurs = {name: valid & ~jnp.isnan(values) for name, values in timestep.log.items()}
     statistics = RolloutStatistics(
         episodes=EpisodeSums(jnp.sum(ended), jnp.sum(ended * episode_return), jnp.sum(ended * episode_length)),
         env_steps=jnp.sum(valid, dtype=jnp.uint32),
         invalid_steps=jnp.sum(~valid, dtype=jnp.float32),
-        log={name: jnp.sum(jnp.where(valid, values, 0.0)) for name, values in timestep.log.items()},
+        log={name: jnp.sum(timestep.log[name], where=rows) for name, rows in occurs.items()},
+        log_counts={name: jnp.sum(rows, dtype=jnp.float32) for name, rows in occurs.items()},
         non_finite={source: jnp.sum(rows, dtype=jnp.float32) for source, rows in timestep.non_finite.items()},
         invalid_step=jnp.where(all_valid, jnp.int32(-1), 0),
         invalid_environment=jnp.where(all_valid, -1, jnp.argmin(valid).astype(jnp.int32)),

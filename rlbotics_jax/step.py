@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.algorithms.settings import Hyperparameters
@@ -107,9 +107,9 @@ def learn(algorithm: Algorithm, shared: SharedState, rollout: Rollout, key: Arra
         key,
     )
     env_steps = add(shared.env_steps, statistics.env_steps)
-    num_valid = jnp.maximum(statistics.env_steps.astype(jnp.float32), 1.0)
     logged = {
-        name if "/" in name else f"Environment/{name}": total / num_valid for name, total in statistics.log.items()
+        name if "/" in name else f"Environment/{name}": _mean(total, statistics.log_counts[name])
+        for name, total in statistics.log.items()
     }
     learned = {name if "/" in name else f"Loss/{name}": value for name, value in update_metrics.items()}
     for name, value in learned.items():
@@ -138,6 +138,11 @@ def learn(algorithm: Algorithm, shared: SharedState, rollout: Rollout, key: Arra
         best=best,
     )
     return shared, metrics
+
+
+def _mean(total: Float[Array, ""], count: Float[Array, ""]) -> Float[Array, ""]:
+    """Returns the mean; NaN, which the log leaves out, where there is nothing to average."""
+    return jnp.where(count > 0, total / jnp.maximum(count, 1.0), jnp.nan)
 
 
 def make_block(train_step: Step, max_iterations: int) -> Callable[[TrainState, Array], tuple[TrainState, Metrics]]:

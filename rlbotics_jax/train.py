@@ -201,6 +201,8 @@ def _train(
             discard_run(run)
             run = None
     if report.failure is not None:
+        if run is not None and (saved := saved_iterations(run)):
+            log.message(f"Iteration {saved[-1]} is saved in {run}.")
         raise report.failure
     if stop.signal is not None:
         log.message(_how_to_go_on(stop.signal, int(state.shared.iteration), last, run, is_given))

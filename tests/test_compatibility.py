@@ -182,6 +182,13 @@ def test_what_keeps_the_state_as_it_is_may_change(run):
     )
 
 
+def test_other_arguments_of_the_environment_are_warned_of(run):
+    with pytest.warns(
+        UserWarning, match=r"env.kwargs: this config has \{'friction': 2\}, the checkpoint .* \{\}; the run"
+    ):
+        check(run, env__kwargs={"friction": 2})
+
+
 def test_a_refused_run_writes_nothing(run, tmp_path):
     config = small_config(
         runner__actor__hidden_dims=[32, 32],

@@ -58,7 +58,7 @@ def test_count_step_by_literals():
     assert statistics.episodes.sum_length == 7
     assert statistics.env_steps == 3 and statistics.env_steps.dtype == jnp.uint32
     assert statistics.invalid_steps == 2
-    assert statistics.log["speed"] == 6
+    assert (statistics.log["speed"], statistics.log_counts["speed"]) == (6, 3)
     assert statistics.non_finite["reward"] == 2
     assert (statistics.invalid_step, statistics.invalid_environment) == (0, 3)
 
@@ -80,6 +80,14 @@ def test_an_invalid_row_may_hold_anything(allow_nans):
     assert np.isfinite([*state.episode_return, *jax.tree.leaves(statistics)]).all()
     np.testing.assert_array_equal(state.episode_return, [0, 3])
     assert statistics.log["speed"] == 1
+
+
+def test_a_metric_is_counted_where_it_occurs(allow_nans):
+    """It occurs in the first row, not in the second; the third is invalid."""
+    _, statistics = count_step(
+        running([0.0] * 3, [0] * 3), timestep([1] * 3, [0] * 3, [0] * 3, [1, 1, 0], [5.0, jnp.nan, 9.0])
+    )
+    assert (statistics.log["speed"], statistics.log_counts["speed"]) == (5, 1)
 
 
 def test_no_invalid_row_names_no_environment():

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import SMALL, assert_bit_equal, raw, small_config
-from toys import ActionReward, DelayedReward, Toy
+from toys import ActionReward, DelayedReward, TimeLimitOnly, Toy
 
 import rlbotics_jax
 from bridges.policy import Policy
@@ -300,6 +300,25 @@ def test_metrics_without_a_slash_are_the_environment_s_and_taken_names_are_refus
         train(goal_config(), Named(episode_length=7))
 
 
+class LogsSuccess(TimeLimitOnly):
+    """Tells at the end of an episode whether it succeeded (half of them do), and nothing before."""
+
+    def state(self, time, goal, reward, terminated):
+        state = super().state(time, goal, reward, terminated)
+        return state.replace(metrics={"success": jnp.where(time == self.episode_length, (goal + 1) / 2, jnp.nan)})
+
+
+def test_a_metric_of_some_steps_is_averaged_over_those(allow_nans, tmp_path):
+    """Episodes last two rollouts: every second iteration has one success or failure an environment."""
+    result = train(logged(tmp_path), LogsSuccess(episode_length=8))
+    success = result.history["Environment/success"]
+    np.testing.assert_array_equal(np.isfinite(success), [False, True] * 3)
+    for value in success[1::2]:
+        assert 0 < value < 1 and value * 16 == round(value * 16)
+    rows = [json.loads(line) for line in (result.run_directory / "metrics.jsonl").read_text().splitlines()]
+    assert ["Environment/success" in row for row in rows] == [False, True] * 3
+
+
 class NanReset(ActionReward):
     """One episode in ten begins with a NaN observation."""
 
@@ -352,12 +371,12 @@ def test_non_finite_environments_are_left_out_or_end_the_run():
         train(goal_config(runner__check_for_nan=True), NanObservation())
 
 
-def test_gradients_that_stay_non_finite_end_the_run(tmp_path, allow_nans):
+def test_gradients_that_stay_non_finite_end_the_run(tmp_path, allow_nans, capsys):
     config = logged(tmp_path, runner__algorithm__max_rejected_updates=5)
     with pytest.raises(TrainingError, match=r"non-finite gradients.*max_rejected_updates is 5"):
         train(config, InfiniteReward())
     (run,) = (tmp_path / "experiment").iterdir()
-    assert Checkpoints(run).iterations()
+    assert f"Iteration {Checkpoints(run).iterations()[-1]} is saved in {run}.\n" in capsys.readouterr().out
 
 
 BAD = {

@@ -22,7 +22,8 @@ class State:
         observations: groups by name, each a float32 vector (n,).
         reward: of the step that led here; 0 after a reset.
         terminated: the state is terminal. A time limit is none: `vectorize` adds it.
-        metrics: scalars to log, averaged over steps.
+        metrics: scalars to log, averaged over steps. One that has no value in this step (the success of an episode
+            that goes on) is NaN there, and left out of the mean.
     """
 
     data: PyTree
