@@ -14,6 +14,7 @@ import numpy as np
 
 from bridges.onnx_graph import simplify
 from rlbotics_jax.atomic import replacing
+from rlbotics_jax.extras import missing_package
 
 OPSET = 18
 # The IR version that belongs to opset 18. jax2onnx writes 10, which the runtimes that still accept numpy 1 refuse.
@@ -116,9 +117,7 @@ def _import_exporter() -> tuple[Callable[..., Any], Any]:
         import onnxruntime  # noqa: F401 - the parity check needs it, and it should be missed before the work is done
         from jax2onnx import to_onnx
     except ImportError as error:
-        raise ImportError(
-            f"Exporting a policy needs the package '{error.name}'; install it with: pip install 'rlbotics-jax[onnx]'"
-        ) from error
+        raise missing_package("Exporting a policy", error, "onnx") from error
     return to_onnx, onnx
 
 

@@ -73,6 +73,7 @@ def run_blocks(
     """
     done, finished, seconds_per_iteration = first, started, None
     pending: tuple[int, int, Metrics, TrainState | None] | None = None
+    intervals = [interval for interval in (save_interval, pause_interval) if interval]
 
     def fetch() -> Block:
         nonlocal finished, seconds_per_iteration
@@ -86,7 +87,6 @@ def run_blocks(
         return Block(rows, seconds, finished, copy)
 
     while done < last and not should_stop():
-        intervals = [interval for interval in (save_interval, pause_interval) if interval]
         boundary = min([last, *((done // interval + 1) * interval for interval in intervals)])
         # One iteration until it is known how long one takes.
         wanted = 1 if seconds_per_iteration is None else int(BLOCK_SECONDS / seconds_per_iteration)

@@ -45,6 +45,11 @@ def saved_iterations(run: str | Path) -> list[int]:
     return sorted(int(path.name) for path in (Path(run) / FOLDER).glob("*") if path.name.isdigit())
 
 
+def checkpoint_path(run: Path, iteration: int) -> Path:
+    """Returns the folder of a run's checkpoint."""
+    return run / FOLDER / str(iteration)
+
+
 class Checkpoints:
     """The checkpoints in one run directory. Nothing is written or made there before the first `save`."""
 
@@ -207,7 +212,7 @@ class Checkpoints:
         return None if writing is None else writing.result()
 
     def _path(self, iteration: int) -> Path:
-        return self._folder / str(iteration)
+        return checkpoint_path(self._folder.parent, iteration)
 
 
 def _reason(error: Exception) -> str:

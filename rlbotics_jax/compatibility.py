@@ -57,12 +57,8 @@ def check_fits(resume: Resume, config: Config, spec: EnvironmentSpec, like: Trai
     mine, theirs = config.to_dict(), recorded_config(resume.run)
     for key in (*_MEANING, *(f"runner.obs_groups.{name}" for name in config.runner.obs_groups)):
         _compare(key, mine, theirs, where)
-    kwargs, trained = _value(mine, "env.kwargs"), _value(theirs, "env.kwargs")
-    if _ABSENT not in (kwargs, trained) and kwargs != trained:  # a curriculum, or a mistake
-        warnings.warn(
-            f"env.kwargs: this config has {shown(kwargs)}, {where} {shown(trained)}; the run goes on with the former.",
-            stacklevel=2,
-        )
+    if both := _both_values("env.kwargs", mine, theirs, where):  # a curriculum, or a mistake
+        warnings.warn(f"env.kwargs: {both}; the run goes on with the former.", stacklevel=2)
     found = difference(Checkpoints(resume.run).layout(resume.iteration), layout_of(like))
     if found is None:
         return
@@ -90,15 +86,19 @@ def misfit(what: str, found: tuple[str, str, str]) -> str:
 
 def _compare(key: str, mine: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
     """Raises where a key has another value than the run recorded; one that either of them lacks is passed over."""
+    if both := _both_values(key, mine, theirs, where):
+        kept = "environments' states" if key == "env.num_envs" else "networks and its optimizer"
+        raise ConfigError(
+            key, f"{both}; a resumed run keeps its {kept}; to start a new one from parts of it use runner.init_from"
+        )
+
+
+def _both_values(key: str, mine: dict[str, Any], theirs: dict[str, Any], where: str) -> str | None:
+    """Returns the words that tell both values of a key; None where they mean the same, or one is absent."""
     wanted, saved = _value(mine, key), _value(theirs, key)
     if _ABSENT in (wanted, saved) or wanted == saved or _meaning(key, wanted) == _meaning(key, saved):
-        return
-    kept = "environments' states" if key == "env.num_envs" else "networks and its optimizer"
-    raise ConfigError(
-        key,
-        f"this config has {shown(wanted)}, {where} {shown(saved)}; a resumed run keeps its {kept}; to start a new one "
-        "from parts of it use runner.init_from",
-    )
+        return None
+    return f"this config has {shown(wanted)}, {where} {shown(saved)}"
 
 
 def _compare_sizes(saved: EnvironmentSpec, wanted: EnvironmentSpec, where: str) -> None:

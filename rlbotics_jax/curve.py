@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbotics_jax.atomic import replacing
+from rlbotics_jax.extras import missing_package
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,9 +56,7 @@ def _draw(history: Mapping[str, np.ndarray], title: str) -> Figure | None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError(
-            "The learning curve needs the package 'matplotlib'; install it with: pip install 'rlbotics-jax[plot]'"
-        ) from error
+        raise missing_package("The learning curve", error, "plot") from error
 
     figure = Figure(figsize=(8, 2 + 2.4 * len(panels)), dpi=150, layout="constrained")
     figure.suptitle(title)

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from rlbotics_jax.atomic import replacing
+from rlbotics_jax.extras import missing_package
 
 
 @contextlib.contextmanager
@@ -80,7 +81,5 @@ def _ffmpeg() -> str:
     try:
         import imageio_ffmpeg
     except ImportError as error:
-        raise ImportError(
-            f"Recording a video needs the package '{error.name}'; install it with: pip install 'rlbotics-jax[video]'"
-        ) from error
+        raise missing_package("Recording a video", error, "video") from error
     return imageio_ffmpeg.get_ffmpeg_exe()

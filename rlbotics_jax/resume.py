@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from rlbotics_jax.checkpoint import FOLDER, CheckpointError, Checkpoints, saved_iterations
+from rlbotics_jax.checkpoint import FOLDER, CheckpointError, Checkpoints, checkpoint_path, saved_iterations
 from rlbotics_jax.config import Config, ConfigError
 from rlbotics_jax.registry import nearest
 
@@ -44,7 +44,7 @@ class Resume:
     @property
     def checkpoint(self) -> Path:
         """The checkpoint's own folder, which `runner.logger.resume` may name."""
-        return self.run / FOLDER / str(self.iteration)
+        return checkpoint_path(self.run, self.iteration)
 
     @property
     def remaining(self) -> int:

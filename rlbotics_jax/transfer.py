@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from rlbotics_jax.algorithms.base import Algorithm
-from rlbotics_jax.checkpoint import FOLDER, Checkpoints
+from rlbotics_jax.checkpoint import Checkpoints, checkpoint_path
 from rlbotics_jax.config import Config, ConfigError
 from rlbotics_jax.config.errors import one_of, shown
 from rlbotics_jax.packing import Layout, difference, fill, layout_of
@@ -50,7 +50,7 @@ class Transfer:
 
     def record(self, config: Config) -> Config:
         """Returns the config that begins just so when it is run again: the run may have later checkpoints then."""
-        checkpoint = self.run / FOLDER / str(self.iteration)
+        checkpoint = checkpoint_path(self.run, self.iteration)
         return config.replace(runner=config.runner.replace(init_from=str(checkpoint)))
 
     def apply(self, state: TrainState) -> TrainState:

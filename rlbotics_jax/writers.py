@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlbotics_jax.config import Config
+from rlbotics_jax.extras import missing_package
 from rlbotics_jax.history import METRICS_FILE, History, json_line
 
 WANDB_INIT_SECONDS = 30
@@ -153,9 +154,7 @@ class WandbWriter:
         try:
             import wandb
         except ImportError as error:
-            raise ImportError(
-                f"it needs the package '{error.name}'; install it with: pip install 'rlbotics-jax[wandb]'"
-            ) from error
+            raise missing_package("it", error, "wandb") from error
         is_online = wandb.setup().settings.mode not in ("offline", "disabled")
         # Whoever has a run of their own going is logged in.
         if is_online and wandb.run is None and not wandb.login(prompt=False, verify=False):
