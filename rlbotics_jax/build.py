@@ -84,10 +84,10 @@ def build_algorithm(config: Config, environment: VectorizedEnvironment) -> tuple
     spec, runner = environment_spec(environment.environment), config.runner
     for name, groups in runner.obs_groups.items():
         for i, group in enumerate(groups):
-            if group not in spec.observation_sizes:
+            if group not in spec.observation_shapes:
                 raise ConfigError(
                     f"runner.obs_groups.{name}[{i}]",
-                    f"the environment gives no group {group!r}; allowed are {', '.join(spec.observation_sizes)}",
+                    f"the environment gives no group {group!r}; allowed are {', '.join(spec.observation_shapes)}",
                 )
     try:
         return make_algorithm(runner, environment.environment.num_actions), spec

@@ -65,7 +65,7 @@ def check_fits(resume: Resume, config: Config, spec: EnvironmentSpec, like: Trai
     for key in _SHAPES:
         _compare(key, mine, theirs, where)
     if "environment" in theirs:
-        _compare_sizes(EnvironmentSpec.from_dict(theirs["environment"]), spec, where)
+        _compare_shapes(EnvironmentSpec.from_dict(theirs["environment"]), spec, where)
     raise ConfigError(KEY, misfit(where, found))
 
 
@@ -101,10 +101,10 @@ def _both_values(key: str, mine: dict[str, Any], theirs: dict[str, Any], where: 
     return f"this config has {shown(wanted)}, {where} {shown(saved)}"
 
 
-def _compare_sizes(saved: EnvironmentSpec, wanted: EnvironmentSpec, where: str) -> None:
-    """Raises where observations or actions have other sizes than the run recorded."""
+def _compare_shapes(saved: EnvironmentSpec, wanted: EnvironmentSpec, where: str) -> None:
+    """Raises where observations or actions have other shapes than the run recorded."""
     old, new = (
-        {f"the size of observation group {group!r}": size for group, size in spec.observation_sizes.items()}
+        {f"the shape of observation group {group!r}": shape for group, shape in spec.observation_shapes.items()}
         | {"the number of actions": spec.num_actions}
         for spec in (saved, wanted)
     )

@@ -173,7 +173,7 @@ def test_description_of_an_environment():
     groups = {"actor": ("joints", "command"), "critic": ("joints",)}
     config = config.replace(runner=config.runner.replace(obs_groups=groups))
     spec = EnvironmentSpec(
-        observation_sizes={"joints": 12, "command": 3},
+        observation_shapes={"joints": (12,), "command": (3,)},
         num_actions=2,
         action_low=(-1.0, -0.5),
         action_high=(1.0, 2.0),

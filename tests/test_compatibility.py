@@ -101,7 +101,7 @@ def test_what_differs_is_named_with_both_values(name, run):
 SIZES = {
     "observations": (
         Resized(width=3),
-        "the size of observation group 'observation' is 2 in the checkpoint 'RUN/checkpoints/3' and 3 in this config's environment",
+        "the shape of observation group 'observation' is (2,) in the checkpoint 'RUN/checkpoints/3' and (3,) in this config's environment",
     ),
     "actions": (
         Resized(num_actions=2),

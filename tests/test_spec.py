@@ -72,12 +72,13 @@ def test_equal_mappings_are_equal_and_hash_alike():
 
 def test_the_spec_of_a_task():
     assert environment_spec(CartpoleBalance()) == EnvironmentSpec(
-        observation_sizes={"observation": 5},
+        observation_shapes={"observation": (5,)},
         num_actions=1,
         action_low=(-1.0,),
         action_high=(1.0,),
         episode_length=1000,
         dt=0.01,
+        metadata={"action_names": ["slide"]},
     )
     toy = environment_spec(PrivilegedReward())
     assert toy.observation_sizes == {"observation": 2, "privileged": 2}
@@ -91,14 +92,25 @@ def test_bounds_may_be_arrays():
 
 @pytest.mark.parametrize("bounds", [(None, None), ((-1.0, 0.5), (1.0, 0.75)), ((-INF, 0.5), (INF, 0.75))])
 def test_the_spec_survives_json(bounds):
-    spec = EnvironmentSpec({"joints": 3, "camera": 2}, 2, *bounds, episode_length=7, dt=0.02)
+    spec = EnvironmentSpec(
+        {"joints": (3,), "camera": (3, 8, 6)}, 2, *bounds, 7, 0.02, {"camera": "uint8"}, {"action_names": ["a", "b"]}
+    )
     read = EnvironmentSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
     assert read == spec
-    assert list(read.observation_sizes) == ["joints", "camera"]
+    assert list(read.observation_shapes) == ["joints", "camera"]
 
 
 def test_example_observations_have_the_sizes_of_the_groups():
-    spec = EnvironmentSpec({"joints": 3, "camera": 2}, 2, None, None, 7, 0.02)
+    spec = EnvironmentSpec({"joints": (3,), "camera": (3, 8, 6)}, 2, None, None, 7, 0.02, {"camera": "uint8"})
     examples = spec.example_observations(4)
-    assert {group: leaf.shape for group, leaf in examples.items()} == {"joints": (4, 3), "camera": (4, 2)}
-    assert all(leaf.dtype == jnp.float32 and not leaf.any() for leaf in examples.values())
+    assert {group: (leaf.shape, leaf.dtype) for group, leaf in examples.items()} == {
+        "joints": ((4, 3), jnp.float32),
+        "camera": ((4, 3, 8, 6), jnp.uint8),
+    }
+    assert spec.observation_sizes == {"joints": 3, "camera": 144}
+    assert not any(leaf.any() for leaf in examples.values())
+
+
+def test_a_recorded_environment_that_lacks_a_key():
+    with pytest.raises(ValueError, match="The recorded environment has no 'observation_shapes'"):
+        EnvironmentSpec.from_dict({"num_actions": 1})

@@ -56,7 +56,7 @@ def test_result_and_run_directory(tmp_path, capsys):
     assert load_config(run / "config.json") == config
     recorded = json.loads((run / "config.json").read_text())
     assert recorded["versions"]["jax"] == jax.__version__
-    assert recorded["environment"]["observation_sizes"] == {"observation": 2}
+    assert recorded["environment"]["observation_shapes"] == {"observation": [2]}
     assert Checkpoints(run).iterations() == [3, 6]
     assert list(run.glob("events.out.tfevents*"))
     assert (run / "policy.onnx").is_file()

@@ -19,7 +19,7 @@ class State:
 
     Attributes:
         data: the physics, and whatever else the environment carries (a random key, a goal).
-        observations: groups by name, each a float32 vector (n,).
+        observations: groups by name, each a float32 vector (n,) or an image (C, H, W): float32, or uint8 from 0 to 255.
         reward: of the step that led here; 0 after a reset.
         terminated: the state is terminal. A time limit is none: `vectorize` adds it.
         metrics: scalars to log, averaged over steps. One that has no value in this step (the success of an episode
@@ -43,6 +43,8 @@ class Environment(Protocol):
         renderer(width, height): how videos are drawn; a context manager that opens what drawing needs (a window, a
             scene) and yields draw(state) -> the picture, uint8 (height, width, 3). `state` holds numpy arrays, and all
             of it happens in one thread, which need not be the main one.
+        metadata: what is written into exported policies for those who deploy them: a dict of strings, numbers and lists
+            of them, such as {"action_names": ["hip", "knee"]}; docs/deployment.md has the keys that are in use.
 
     Attributes:
         num_actions: A.

@@ -117,6 +117,11 @@ class MjxEnvironment:
         """Seconds between two actions."""
         return self.substeps * self.model.opt.timestep
 
+    @property
+    def metadata(self) -> dict[str, list[str]]:
+        """What exported policies tell of the task: the actuators' names, in the order of the action."""
+        return {"action_names": [self.model.actuator(i).name for i in range(self.model.nu)]}
+
     def initial_state(self, key: Array) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
         """Returns random initial positions and velocities; the model's `qpos0` at rest unless overridden."""
         return jnp.asarray(self.model.qpos0, jnp.float32), jnp.zeros(self.model.nv)

@@ -53,18 +53,37 @@ class ActionMapping:
 @dataclasses.dataclass(frozen=True)
 class EnvironmentSpec:
     """Sizes of the observation groups, actions and timing; written beside a run's config, so that it can be exported
-    without its simulator."""
+    without its simulator.
 
-    observation_sizes: dict[str, int]
+    Attributes:
+        observation_shapes: group -> shape of one observation: (n,), or (C, H, W) of an image.
+        num_actions, action_low, action_high, episode_length, dt: as `Environment` has them.
+        observation_dtypes: group -> its dtype, "float32", or "uint8" of an image; float32 where a group is not named.
+        metadata: what the environment tells those who deploy its policies, as `Environment.metadata`.
+    """
+
+    observation_shapes: dict[str, tuple[int, ...]]
     num_actions: int
     action_low: tuple[float, ...] | None
     action_high: tuple[float, ...] | None
     episode_length: int
     dt: float
+    observation_dtypes: dict[str, str] = dataclasses.field(default_factory=dict)
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def observation_sizes(self) -> dict[str, int]:
+        """Group -> how many values one observation has."""
+        return {group: math.prod(shape) for group, shape in self.observation_shapes.items()}
+
+    def dtype(self, group: str) -> np.dtype:
+        """Returns the dtype of a group."""
+        return np.dtype(self.observation_dtypes.get(group, "float32"))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the spec as JSON values; an infinite bound becomes the string "inf" or "-inf", JSON having none."""
         values = dataclasses.asdict(self)
+        values["observation_shapes"] = {group: list(shape) for group, shape in self.observation_shapes.items()}
         for name in ("action_low", "action_high"):
             if values[name] is not None:
                 values[name] = [bound if math.isfinite(bound) else str(bound) for bound in values[name]]
@@ -72,16 +91,26 @@ class EnvironmentSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Returns the spec that `to_dict`, through JSON, describes; other keys are ignored."""
-        fields = {field.name: values[field.name] for field in dataclasses.fields(cls)}
+        """Returns the spec that `to_dict`, through JSON, describes; other keys are ignored.
+
+        Raises:
+            ValueError: where a key is missing.
+        """
+        required = [field.name for field in dataclasses.fields(cls) if field.default_factory is dataclasses.MISSING]
+        if missing := [name for name in required if name not in values]:
+            raise ValueError(f"The recorded environment has no {missing[0]!r}; another version has written it.")
+        fields = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
+        fields["observation_shapes"] = {group: tuple(shape) for group, shape in fields["observation_shapes"].items()}
         for name in ("action_low", "action_high"):
             if fields[name] is not None:
                 fields[name] = tuple(float(bound) for bound in fields[name])
         return cls(**fields)
 
     def example_observations(self, num_envs: int = 1) -> dict[str, Array]:
-        """Returns zeros of the observations' shapes, (num_envs, n) a group."""
-        return {group: jnp.zeros((num_envs, size), jnp.float32) for group, size in self.observation_sizes.items()}
+        """Returns zeros of the observations' shapes, (num_envs, ...) a group."""
+        return {
+            group: jnp.zeros((num_envs, *shape), self.dtype(group)) for group, shape in self.observation_shapes.items()
+        }
 
 
 def environment_spec(environment: Environment) -> EnvironmentSpec:
@@ -93,10 +122,14 @@ def environment_spec(environment: Environment) -> EnvironmentSpec:
         return None if values is None else tuple(float(value) for value in np.asarray(values).reshape(-1))
 
     return EnvironmentSpec(
-        observation_sizes={group: leaf.shape[0] for group, leaf in state.observations.items()},
+        observation_shapes={group: leaf.shape for group, leaf in state.observations.items()},
         num_actions=environment.num_actions,
         action_low=bounds(environment.action_low),
         action_high=bounds(environment.action_high),
         episode_length=environment.episode_length,
         dt=float(environment.dt),
+        observation_dtypes={
+            group: str(leaf.dtype) for group, leaf in state.observations.items() if leaf.dtype != jnp.float32
+        },
+        metadata=dict(getattr(environment, "metadata", {})),
     )
