@@ -41,7 +41,7 @@ class TrainedPolicy:
     metadata: Mapping[str, Any]
 
     def __call__(self, observations: Observations | Array) -> Float[Array, "N A"]:
-        """Returns the actions for a batch of observations (N, n), or for a single one (n,).
+        """Returns the actions for a batch of observations (N, ...), or for a single one.
 
         Args:
             observations: a dict of groups, or an array where the policy reads a single group.
@@ -53,30 +53,58 @@ class TrainedPolicy:
             if len(self.groups) > 1:
                 raise ValueError(f"This policy reads the groups {', '.join(self.groups)}: pass a dict of them.")
             observations = {self.groups[0]: observations}
-        observations = {group: jnp.asarray(observations[group], jnp.float32) for group in self.groups}
-        if observations[self.groups[0]].ndim == 1:
+        observations = {group: jnp.asarray(observations[group], self.spec.dtype(group)) for group in self.groups}
+        if observations[self.groups[0]].ndim == len(self.spec.observation_shapes[self.groups[0]]):
             return self(jax.tree.map(lambda leaf: leaf[None], observations))[0]
         return _acting(self.algorithm, self.action_mapping)(self.parameters, observations)
 
     def export(self, path: str | Path) -> Path:
-        """Writes the policy as one ONNX file, after comparing it with JAX; see `bridges.onnx.export_onnx`."""
+        """Writes the policy as one ONNX file, after comparing it with JAX; see `bridges.onnx.export_onnx`.
+
+        The graph takes every observation as float32; an image that is uint8 here is scaled inside.
+        """
         from bridges.onnx import export_onnx
 
-        sizes = {group: self.spec.observation_sizes[group] for group in self.groups}
+        shapes = {group: self.spec.observation_shapes[group] for group in self.groups}
+        images = {group for group in self.groups if self.spec.dtype(group) == np.uint8}
         act = self.algorithm.policy(self.parameters)
-        return export_onnx(act, sizes, self.action_mapping, path, self.metadata, _typical(self.parameters))
 
+        def graph(observations: Observations) -> Float[Array, "N A"]:
+            # As the model does with uint8, which the graph's float32 input no longer is.
+            return act({group: x / 255.0 if group in images else x for group, x in observations.items()})
 
-def _typical(parameters: PyTree) -> np.ndarray | None:
-    """Returns 64 observations as the normaliser's statistics describe them, or None where the policy has none.
+        return export_onnx(graph, shapes, self.action_mapping, path, self.metadata, self.typical_observations())
 
-    The exporter compares on them too: where means are far from zero, its own random inputs are all outliers.
-    """
-    normalizer = parameters.get("normalizer") if isinstance(parameters, Mapping) else None
-    if not isinstance(normalizer, NormalizerState):
-        return None
-    mean, std = np.asarray(normalizer.mean), np.sqrt(np.asarray(normalizer.variance))
-    return (mean + std * np.random.default_rng(0).standard_normal((64, mean.size))).astype(np.float32)
+    def typical_observations(self, num_samples: int = 64) -> dict[str, np.ndarray]:
+        """Returns random observations like those it was trained on, (num_samples, *shape) a group.
+
+        They are drawn from the normaliser's statistics, and from all grey values for uint8 images. A policy is compared
+        with its exported graph on them: where means are far from zero, other random inputs are all outliers.
+        """
+        random = np.random.default_rng(0)
+        statistics = self._statistics()
+        observations = {}
+        for group in self.groups:
+            shape = (num_samples, *self.spec.observation_shapes[group])
+            if self.spec.dtype(group) == np.uint8:
+                observations[group] = random.integers(0, 256, shape, np.uint8)
+            else:
+                mean, std = statistics.get(group, (0.0, 1.0))
+                observations[group] = (mean + std * random.standard_normal(shape)).astype(np.float32)
+        return observations
+
+    def _statistics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Returns mean and standard deviation of the groups that are normalised, in shapes that broadcast to theirs."""
+        normalizer = self.parameters.get("normalizer") if isinstance(self.parameters, Mapping) else None
+        if isinstance(normalizer, NormalizerState):  # of the groups side by side
+            ends = np.cumsum([self.spec.observation_sizes[group] for group in self.groups])[:-1]
+            mean, std = (np.split(np.asarray(x), ends) for x in (normalizer.mean, jnp.sqrt(normalizer.variance)))
+            return dict(zip(self.groups, zip(mean, std, strict=True), strict=True))
+        statistics = {}
+        for group, state in (normalizer or {}).items():
+            shape = (-1,) + (1,) * (len(self.spec.observation_shapes[group]) - 1)  # of an image: one value a channel
+            statistics[group] = tuple(np.asarray(x).reshape(shape) for x in (state.mean, jnp.sqrt(state.variance)))
+        return statistics
 
 
 @functools.lru_cache(maxsize=32)

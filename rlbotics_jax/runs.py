@@ -182,7 +182,7 @@ def _load(run: str | Path, which: str | None, iteration: int | None) -> tuple[Co
     summary = checkpoints.summary(iteration)
     if which == "best" and summary["best_score"] is None:
         raise ValueError(f"'{run}' has no best policy: too few episodes ended. Use the last one.")
-    return config, choose_policy(config, algorithm, spec, policies, summary, which), summary
+    return config, choose_policy(config, algorithm, spec, policies, summary, which, Path(run).absolute()), summary
 
 
 def _first_free(parent: Path, name: str) -> Path:

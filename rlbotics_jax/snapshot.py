@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import PyTree
 from rlbotics_jax import __version__
 from rlbotics_jax.algorithms import hyperparameters_of
 from rlbotics_jax.algorithms.base import Algorithm
-from rlbotics_jax.config import Config
+from rlbotics_jax.config import Config, config_hash
 from rlbotics_jax.counters import to_int
 from rlbotics_jax.envs.spec import ActionMapping, EnvironmentSpec
 from rlbotics_jax.policy import TrainedPolicy
@@ -54,6 +55,7 @@ def choose_policy(
     policies: PyTree,
     summary: dict[str, Any],
     which: str | None = None,
+    run: Path | None = None,
 ) -> TrainedPolicy:
     """Returns the best or the last policy, ready to drive this config's environment.
 
@@ -62,6 +64,7 @@ def choose_policy(
         policies: `saved_policies` of a state.
         summary: `summarize_state` of the same state.
         which: "best", "last", or None: the best where there is one and `save_best` is true, else the last.
+        run: the run's directory, whose name the metadata tells; None where it has none.
     """
     has_best = config.runner.logger.save_best and summary["best_score"] is not None
     which = which or ("best" if has_best else "last")
@@ -69,7 +72,6 @@ def choose_policy(
         "best": (summary["best_iteration"], summary["best_score"]),
         "last": (summary["iteration"], None),
     }[which]
-    described = spec.to_dict()
     return TrainedPolicy(
         algorithm=algorithm,
         parameters=policies[which],
@@ -77,24 +79,38 @@ def choose_policy(
         action_mapping=ActionMapping(spec.action_low, spec.action_high, config.env.clip_actions),
         groups=config.runner.obs_groups["actor"],
         metadata={
+            # What a consumer of the action has still to do with it: nothing, unless the simulator says otherwise.
+            "action_scale": [1.0] * spec.num_actions,
+            "action_offset": [0.0] * spec.num_actions,
+            **spec.metadata,
+            "library": "rlbotics-jax",
             "version": __version__,
+            "config_hash": config_hash(config),
+            "run_name": None if run is None else f"{config.runner.logger.experiment}/{run.name}",
             "task": config.env.id,
             "which": which,
             "iteration": iteration,
             "score": score,
             "dt": spec.dt,
-            "action_low": described["action_low"],
-            "action_high": described["action_high"],
-            "clip_actions": config.env.clip_actions,
+            "normalized": config.runner.actor.obs_normalization,
+            "action_low": spec.action_low,
+            "action_high": spec.action_high,
+            "action_clip": config.env.clip_actions,
+            "recurrent_states": {},
         },
     )
 
 
 def current_policy(
-    config: Config, algorithm: Algorithm, spec: EnvironmentSpec, state: TrainState, which: str | None = None
+    config: Config,
+    algorithm: Algorithm,
+    spec: EnvironmentSpec,
+    state: TrainState,
+    which: str | None = None,
+    run: Path | None = None,
 ) -> TrainedPolicy:
     """Returns a state's best or last policy, as `choose_policy`."""
-    return choose_policy(config, algorithm, spec, saved_policies(algorithm, state), summarize_state(state), which)
+    return choose_policy(config, algorithm, spec, saved_policies(algorithm, state), summarize_state(state), which, run)
 
 
 def policies_like(config: Config, algorithm: Algorithm, spec: EnvironmentSpec) -> PyTree:

@@ -290,7 +290,7 @@ def _result(
     display: Display,
 ) -> TrainResult:
     """Returns the result of a finished run, after writing what its directory still lacks: policy and curve."""
-    policy = current_policy(config, algorithm, spec, state)
+    policy = current_policy(config, algorithm, spec, state, run=run)
     if run is not None and not (run / POLICY_FILE).is_file():
         _export(policy, run / POLICY_FILE, display)
     if run is not None and not (run / CURVE_FILE).is_file() and config.runner.logger.log_metrics:

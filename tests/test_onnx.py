@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 import pytest
+from flax import linen as nn
 
-from bridges.onnx import ExportError, export_onnx
+from bridges.onnx import ExportError, export_function, export_onnx
 from bridges.policy import Policy
 
 ROOT = Path(__file__).parents[1]
-GROUPS = {"joints": 5, "command": 3}
+GROUPS = {"joints": (5,), "command": (3,)}
 SIZE = 8
 LOW = np.array([[-1.0, -300.0, 0.0]], np.float32)
 HIGH = np.array([[2.0, 100.0, 0.04]], np.float32)
@@ -77,13 +78,17 @@ def typical_observations(parameters, rows, seed=1):
     return (mean + std * np.random.default_rng(seed).normal(size=(rows, SIZE))).astype(np.float32)
 
 
+def by_group(observations):
+    return {"joints": observations[:, :5], "command": observations[:, 5:]}
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     parameters = make_parameters()
     path = tmp_path_factory.mktemp("export") / "run" / "policy.onnx"
     metadata = {"library": "rlbotics-jax", "dt": 0.02, "action_low": LOW[0].tolist()}
     returned = export_onnx(
-        jax_policy(parameters), GROUPS, to_bounds, path, metadata, samples=typical_observations(parameters, 16)
+        jax_policy(parameters), GROUPS, to_bounds, path, metadata, by_group(typical_observations(parameters, 16))
     )
     assert returned == path
     return parameters, path
@@ -123,13 +128,14 @@ def test_signature_and_metadata(exported):
     assert [path.name] == [file.name for file in path.parent.iterdir()]
     metadata = Policy(path).metadata
     assert metadata["library"] == "rlbotics-jax" and metadata["dt"] == "0.02"
-    assert list(json.loads(metadata["observation_groups"]).items()) == list(GROUPS.items())
+    assert metadata["action_low"] == "-1.0,-300.0,0.0"
+    assert list(json.loads(metadata["observation_groups"]).items()) == [("joints", 5), ("command", 3)]
 
 
 def test_graph_of_several_groups_and_of_one_is_clean(exported, tmp_path):
     dense = ["Sub", "Div", "Gemm", "Elu", "Gemm", "Elu", "Gemm", "Clip", "Mul", "Add"]
     assert [node.op_type for node in onnx.load(exported[1]).graph.node] == ["Slice", "Slice", "Concat", *dense]
-    path = export_onnx(jax_policy(make_parameters()), {"o": SIZE}, to_bounds, tmp_path / "policy.onnx")
+    path = export_onnx(jax_policy(make_parameters()), {"o": (SIZE,)}, to_bounds, tmp_path / "policy.onnx")
     assert [node.op_type for node in onnx.load(path).graph.node] == dense
 
 
@@ -140,7 +146,7 @@ def test_what_depends_on_weights_alone_is_computed_before(tmp_path):
         scale = jnp.where(count == 0, 1.0, jnp.sqrt(variance) + 1.0)
         return observations["o"] / scale
 
-    path = export_onnx(policy, {"o": 2}, identity, tmp_path / "policy.onnx")
+    path = export_onnx(policy, {"o": (2,)}, identity, tmp_path / "policy.onnx")
     assert [node.op_type for node in onnx.load(path).graph.node] == ["Div"]
     np.testing.assert_array_equal(Policy(path).get_action([6.0, 2.0]), [2.0, 0.5])
 
@@ -151,7 +157,7 @@ def test_control_flow_that_reads_the_weights_of_its_surroundings(tmp_path):
     def policy(observations):
         return jax.lax.fori_loop(0, 3, lambda _, x: jnp.tanh(x + step), observations["o"])
 
-    path = export_onnx(policy, {"o": 2}, identity, tmp_path / "policy.onnx")
+    path = export_onnx(policy, {"o": (2,)}, identity, tmp_path / "policy.onnx")
     expected = np.array([0.3, 0.6])
     for _ in range(3):
         expected = np.tanh(expected + step[0])
@@ -161,7 +167,7 @@ def test_control_flow_that_reads_the_weights_of_its_surroundings(tmp_path):
 def test_groups_keep_their_order(tmp_path):
     path = export_onnx(
         lambda observations: jnp.concatenate([observations["b"] * 10.0, observations["a"]], axis=-1),
-        {"b": 1, "a": 2},
+        {"b": (1,), "a": (2,)},
         identity,
         tmp_path / "policy.onnx",
     )
@@ -178,8 +184,22 @@ def test_parity_check_passes_good_graphs(tmp_path, activation, mapping):
             GROUPS,
             mapping,
             tmp_path / "policy.onnx",
-            samples=typical_observations(parameters, 5),
+            samples=by_group(typical_observations(parameters, 5)),
         )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_that_float32_leaves_undetermined_is_no_difference(tmp_path, seed):
+    # A squashed sum of large numbers: half of these policies are more than 1e-5 away from themselves in float64.
+    random = np.random.default_rng(seed)
+    first = (random.normal(size=(64, 64)) / 8).astype(np.float32)
+    last = (random.normal(size=(64, 3)) * 100).astype(np.float32)
+    export_onnx(
+        lambda observations: jnp.tanh(jnp.tanh(observations["o"] @ first) @ last),
+        {"o": (64,)},
+        identity,
+        tmp_path / "policy.onnx",
+    )
 
 
 def test_bias_shared_with_another_layer_and_hidden_output_used_twice(tmp_path):
@@ -190,7 +210,7 @@ def test_bias_shared_with_another_layer_and_hidden_output_used_twice(tmp_path):
         hidden = observations["o"] @ kernel
         return jnp.tanh(hidden + bias[None]) + hidden + (jnp.tanh(hidden) @ kernel + bias[None])
 
-    policy_file = Policy(export_onnx(policy, {"o": 4}, identity, tmp_path / "policy.onnx"))
+    policy_file = Policy(export_onnx(policy, {"o": (4,)}, identity, tmp_path / "policy.onnx"))
     observation = np.array([0.1, -0.2, 0.3, 0.4])
     hidden = observation @ kernel
     expected = np.tanh(hidden + bias) + hidden + np.tanh(hidden) @ kernel + bias
@@ -210,70 +230,166 @@ def test_jitted_policy_exports_and_still_runs_afterwards(tmp_path):
     np.testing.assert_allclose(before, numpy_policy(parameters, observations), rtol=1e-4, atol=1e-4)
 
 
-def test_policy_whose_graph_differs_is_refused_and_the_old_file_stays(tmp_path):
-    calls = []
+def is_traced(x):
+    """Whether this is the conversion: a function that asks computes other things in the graph than when evaluated."""
+    return isinstance(x, jax.core.Tracer)
 
+
+def test_policy_whose_graph_differs_is_refused_and_the_old_file_stays(tmp_path):
     def impure(observations):
-        calls.append(None)  # what is traced into the graph is not what was evaluated
-        return observations["o"] * (1.0 + 1e-4 * len(calls))
+        return observations["o"] * (1.0 + 1e-4 * is_traced(observations["o"]))
 
     path = tmp_path / "policy.onnx"
     path.write_bytes(b"the old policy")
-    with pytest.raises(ExportError, match=r"ONNX Runtime and JAX differ by .* in action \d at batch \d on random"):
-        export_onnx(impure, {"o": 2}, identity, path)
+    with pytest.raises(ExportError, match=r"ONNX Runtime and JAX differ by .* in action \d at batch \d+ on random"):
+        export_onnx(impure, {"o": (2,)}, identity, path)
     assert path.read_bytes() == b"the old policy" and list(tmp_path.iterdir()) == [path]
 
 
 def test_small_component_beside_a_large_one_is_checked_in_its_own_units(tmp_path):
-    calls = []
-
     def impure(observations):
-        calls.append(None)
-        return observations["o"] * jnp.array([[1.0, 1.0 + 1e-3 * len(calls)]])
+        return observations["o"] * jnp.array([[1.0, 1.0 + 1e-3 * is_traced(observations["o"])]])
 
     with pytest.raises(ExportError, match="in action 1 at batch"):
-        export_onnx(impure, {"o": 2}, lambda a: a * jnp.array([[1e4, 1e-4]]), tmp_path / "policy.onnx")
+        export_onnx(impure, {"o": (2,)}, lambda a: a * jnp.array([[1e4, 1e-4]]), tmp_path / "policy.onnx")
 
 
 def test_samples_are_compared_too(tmp_path):
-    calls = []
-
     def impure(observations):
-        calls.append(None)
-        return jnp.where(observations["o"] > 1e4, 1.0 * len(calls), 0.5)
+        return jnp.where(observations["o"] > 1e4, 1.0 + is_traced(observations["o"]), 0.5)
 
     with pytest.raises(ExportError, match="on the sample observations"):
-        export_onnx(impure, {"o": 1}, identity, tmp_path / "policy.onnx", samples=np.array([[2e4]]))
+        export_onnx(impure, {"o": (1,)}, identity, tmp_path / "policy.onnx", samples={"o": np.array([[2e4]])})
+
+
+def test_one_value_under_two_names(tmp_path):
+    # The action of a recurrent policy may be its new state; an identity gives its input back.
+    path = export_function(lambda x: (x, x), {"x": (2,)}, ["action", "state"], tmp_path / "policy.onnx")
+    assert [value.name for value in onnx.load(path).graph.output] == ["action", "state"]
+
+
+class Factors(nn.Module):
+    """A module that no ONNX graph computes."""
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Dense(4, name="first")(x)
+        return nn.Dense(2, name="last")(Decomposition(name="middle")(x))
+
+
+class Decomposition(nn.Module):
+    def __call__(self, x):
+        return jnp.linalg.svd(jnp.reshape(x, (-1, 2, 2)), compute_uv=False)
+
+
+def test_what_cannot_be_converted_is_named_with_its_layer(tmp_path):
+    module = Factors()
+    parameters = module.init(jax.random.key(0), jnp.zeros((1, 3)))
+    with pytest.raises(ExportError) as caught:
+        export_onnx(lambda o: module.apply(parameters, o["o"]), {"o": (3,)}, identity, tmp_path / "policy.onnx")
+    assert str(caught.value) == (
+        "jax2onnx cannot convert the primitive 'svd' in the layer 'Factors/middle' (NotImplementedError: svd currently "
+        "supports rank-2 inputs only)."
+    )
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        (lambda o: o["o"][:, 0], r"to shape \(1,\), not to \(batch, actions\)"),
+        (lambda o: o["o"][:, 0], r"an output of shape \(1,\) for a batch of 1 observations, not one of shape \(1, n\)"),
         (lambda o: o["o"] + jnp.array([[jnp.inf, 0.0]]), "non-finite actions"),
-        (lambda o: jnp.asarray(np.asarray(o["o"])), "jax2onnx cannot convert this policy"),
+        (lambda o: jnp.asarray(np.asarray(o["o"])), r"jax2onnx cannot convert this policy \(Tracer"),
     ],
     ids=["shape", "non-finite", "unconvertible"],
 )
 def test_unusable_policies_leave_no_file(tmp_path, policy, message):
     with pytest.raises(ExportError, match=message):
-        export_onnx(policy, {"o": 2}, identity, tmp_path / "policy.onnx")
+        export_onnx(policy, {"o": (2,)}, identity, tmp_path / "policy.onnx")
     assert not list(tmp_path.iterdir())
 
 
 def test_bad_arguments(tmp_path):
     policy = jax_policy(make_parameters())
-    with pytest.raises(ValueError, match="positive size"):
-        export_onnx(policy, {"joints": 0}, identity, tmp_path / "policy.onnx")
-    with pytest.raises(ValueError, match=r"samples must have the shape \(k, 8\)"):
-        export_onnx(policy, GROUPS, identity, tmp_path / "policy.onnx", samples=np.zeros((2, 5)))
+    for shapes in ({}, {"joints": (0,)}, {"joints": (4, 4)}):
+        with pytest.raises(ValueError, match="must map at least one group to a shape"):
+            export_onnx(policy, shapes, identity, tmp_path / "policy.onnx")
+    with pytest.raises(ValueError, match=r"samples of 'observation' must have the shape \(k, 8\)"):
+        export_onnx(policy, GROUPS, identity, tmp_path / "policy.onnx", samples=by_group(np.zeros((2, 7))))
+
+
+def test_several_inputs_and_outputs(tmp_path):
+    # What a recurrent policy needs: its state goes in and comes out. Twenty steps against numpy.
+    kernel = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
+
+    def step(observation, state):
+        state = 0.5 * state + jnp.tanh(observation @ kernel)
+        return state * 2.0, state
+
+    path = export_function(
+        step,
+        {"observation": (3,), "state_in": (2,)},
+        ["action", "state_out"],
+        tmp_path / "policy.onnx",
+        {"recurrent_states": {"state_in": "state_out"}},
+    )
+    graph = onnx.load(path).graph
+    assert [value.name for value in graph.input] == ["observation", "state_in"]
+    assert [value.name for value in graph.output] == ["action", "state_out"]
+    policy, state = Policy(path), np.zeros((2, 2))
+    for observation in np.random.default_rng(1).normal(size=(20, 2, 3)):
+        state = 0.5 * state + np.tanh(observation @ kernel)
+        np.testing.assert_allclose(policy.get_action(observation), 2 * state, rtol=1e-5, atol=1e-6)
+
+
+def test_a_wrong_second_output_is_found(tmp_path):
+    def impure(x):
+        return 2.0 * x, x * (1.0 + 0.1 * is_traced(x))
+
+    with pytest.raises(ExportError, match="differ by .* in state 0 at batch 1"):
+        export_function(impure, {"x": (1,)}, ["action", "state"], tmp_path / "policy.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+IMAGE = (2, 5, 4)
+
+
+def test_one_image_is_the_observation(tmp_path):
+    kernel = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    path = export_onnx(
+        lambda observations: jnp.reshape(observations["camera"], (-1, 40)) @ kernel,
+        {"camera": IMAGE},
+        identity,
+        tmp_path / "policy.onnx",
+    )
+    (value,) = onnx.load(path).graph.input
+    shape = [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+    assert (value.name, shape) == ("observation", ["batch", *IMAGE])
+    image = np.random.default_rng(1).normal(size=IMAGE).astype(np.float32)
+    np.testing.assert_allclose(Policy(path).get_action(image), image.reshape(-1) @ kernel, rtol=1e-5, atol=1e-5)
+
+
+def test_an_image_beside_other_groups_has_an_input_of_its_own(tmp_path):
+    kernel = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    samples = {"joints": np.ones((2, 3)), "camera": np.ones((2, *IMAGE))}
+    path = export_onnx(
+        lambda observations: jnp.reshape(observations["camera"], (-1, 40)) @ kernel + observations["joints"],
+        {"joints": (3,), "camera": IMAGE},
+        identity,
+        tmp_path / "policy.onnx",
+        samples=samples,
+    )
+    assert [value.name for value in onnx.load(path).graph.input] == ["joints", "camera"]
+    assert json.loads(Policy(path).metadata["observation_groups"]) == {"joints": 3, "camera": [2, 5, 4]}
+    action = Policy(path).get_action({"joints": [1.0, 2.0, 3.0], "camera": samples["camera"][0]})
+    np.testing.assert_allclose(action, kernel.sum(axis=0) + [1.0, 2.0, 3.0], rtol=1e-5)
 
 
 def test_missing_jax2onnx_names_the_pip_command(tmp_path):
     code = (
         "import sys; sys.modules['jax2onnx'] = None\n"
         "from bridges.onnx import export_onnx\n"
-        f"try: export_onnx(lambda o: o['o'], {{'o': 2}}, lambda a: a, {str(tmp_path / 'policy.onnx')!r})\n"
+        f"try: export_onnx(lambda o: o['o'], {{'o': (2,)}}, lambda a: a, {str(tmp_path / 'policy.onnx')!r})\n"
         "except ImportError as error: print(error)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlbotics_jax.config.algorithm import OPTIMIZERS, PPOConfig, SymmetryConfig
 from rlbotics_jax.config.base import ConfigBase
 from rlbotics_jax.config.errors import ConfigError
-from rlbotics_jax.config.files import find_config, from_dict, load_config, save_config, shipped_configs
+from rlbotics_jax.config.files import config_hash, find_config, from_dict, load_config, save_config, shipped_configs
 from rlbotics_jax.config.models import (
     ACTIVATIONS,
     CNNConfig,
@@ -31,6 +31,7 @@ __all__ = [
     "OnPolicyRunnerConfig",
     "PPOConfig",
     "SymmetryConfig",
+    "config_hash",
     "find_config",
     "from_dict",
     "load_config",

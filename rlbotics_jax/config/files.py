@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -150,6 +151,12 @@ def _read(path: Path) -> Config:
 def from_dict(mapping: Mapping[str, Any]) -> Config:
     """The configuration that a mapping with the keys `env` and `runner` describes; raises ConfigError as `Config`."""
     return Config.from_dict(mapping)
+
+
+def config_hash(config: Config) -> str:
+    """The SHA-256 of a configuration, as 64 hexadecimal digits: equal for two that mean the same key by key."""
+    text = json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def save_config(config: Config, path: str | os.PathLike, **extra: Any) -> Path:
