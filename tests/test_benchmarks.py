@@ -64,7 +64,7 @@ def test_ratios_and_spread():
     assert harness.summary([3.0, 1.0, 2.0]) == {"median": 2.0, "min": 1.0, "max": 3.0, "rounds": [3.0, 1.0, 2.0]}
 
 
-@pytest.mark.parametrize("name", ["learning", "mjx", "runs", "startup", "update"])
+@pytest.mark.parametrize("name", ["export", "learning", "mjx", "runs", "startup", "update"])
 def test_scripts_explain_themselves(name):
     command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--help"]
     variables = {**os.environ, "PYTHONPATH": str(BENCHMARKS.parent)}
@@ -72,7 +72,7 @@ def test_scripts_explain_themselves(name):
     assert f"python benchmarks/{name}.py" in result.stdout
 
 
-@pytest.mark.parametrize("name", ["mjx", "runs", "startup", "update"])
+@pytest.mark.parametrize("name", ["export", "mjx", "runs", "startup", "update"])
 def test_recorded_figures_name_their_machine(name):
     figures = json.loads((BENCHMARKS / "results" / f"{name}.json").read_text())
     assert {"date", "cpus", "architecture", "versions"} <= figures.keys()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -23,20 +25,37 @@ OBSERVATION = [1.0, 2.0, 4.0]
 ACTION = np.array([5.5, 0.25], np.float32)
 
 
-def save_linear(path, inputs=1, rank=2):
-    """Write `observation @ WEIGHT + BIAS` without the exporter; `inputs` and `rank` make files that are no policy."""
-    shape = ["batch", 3] if rank == 2 else [3]
+def save(path, nodes, inputs, outputs, constants, metadata=None):
+    """Write a graph without the exporter. `inputs` and `outputs`: {name: shape}, or {name: (shape, type)}."""
+
+    def described(values):
+        pairs = {
+            name: value if isinstance(value, tuple) else (value, TensorProto.FLOAT) for name, value in values.items()
+        }
+        return [helper.make_tensor_value_info(name, type_, shape) for name, (shape, type_) in pairs.items()]
+
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["observation", "w"], ["h"]), helper.make_node("Add", ["h", "b"], ["action"])],
+        [helper.make_node(*node[:3], **(node[3] if len(node) > 3 else {})) for node in nodes],
         "policy",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ["observation", "extra"][:inputs]],
-        [helper.make_tensor_value_info("action", TensorProto.FLOAT, ["batch", 2] if rank == 2 else [2])],
-        [numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(BIAS, "b")],
+        described(inputs),
+        described(outputs),
+        tensors,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    helper.set_model_props(model, {"dt": "0.02"})
+    helper.set_model_props(model, metadata or {})
+    onnx.checker.check_model(model, full_check=True)
     onnx.save(model, path)
     return path
+
+
+LINEAR = [("MatMul", ["observation", "w"], ["h"]), ("Add", ["h", "b"], ["action"])]
+CONSTANTS = {"w": WEIGHT, "b": BIAS}
+
+
+def save_linear(path, batch="batch", name="observation"):
+    nodes = [("MatMul", [name, "w"], ["h"]), LINEAR[1]]
+    return save(path, nodes, {name: [batch, 3]}, {"action": [batch, 2]}, CONSTANTS, {"dt": "0.02"})
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +63,23 @@ def policy(tmp_path_factory):
     return Policy(save_linear(tmp_path_factory.mktemp("policy") / "linear.onnx"))
 
 
+def test_is_one_file_for_python_3_8_with_numpy_and_onnxruntime():
+    """Python 3.8 reads it, and it imports the standard library, numpy and onnxruntime."""
+    tree = ast.parse(inspect.getsource(sys.modules[Policy.__module__]), feature_version=(3, 8))
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(node.module.split(".")[0] if node.level == 0 else ".")
+    assert imported - sys.stdlib_module_names == {"numpy", "onnxruntime"}
+
+
 def test_properties(policy):
-    assert (policy.obs_dim, policy.num_actions) == (3, 2)
+    assert (policy.obs_dim, policy.obs_shape, policy.num_actions) == (3, (3,), 2)
+    assert policy.obs_shapes == {"observation": (3,)}
     assert policy.metadata == {"dt": "0.02"}
-    assert repr(policy) == f"Policy('{policy.path}', obs_dim=3, num_actions=2)"
+    assert repr(policy) == f"Policy('{policy.path}', obs_shapes={{'observation': (3,)}}, num_actions=2)"
 
 
 @pytest.mark.parametrize(
@@ -58,15 +90,21 @@ def test_properties(policy):
         [1, 2, 4],
         np.array(OBSERVATION, np.float64),
         np.array(OBSERVATION, np.float32),
-        np.array([1.0, 0.0, 2.0, 0.0, 4.0, 0.0])[::2],
+        np.array(OBSERVATION, np.uint8),
+        np.array([1.0, 0.0, 2.0, 0.0, 4.0, 0.0], np.float32)[::2],
+        np.array(OBSERVATION, ">f4"),
         jnp.array(OBSERVATION),
+        [jnp.float32(value) for value in OBSERVATION],
+        {"observation": OBSERVATION},
     ],
-    ids=["list", "tuple", "integers", "float64", "float32", "strided", "jax"],
+    ids=["list", "tuple", "integers", "float64", "float32", "uint8", "strided", "big-endian", "jax", "scalars", "dict"],
 )
 def test_single_observation_of_any_kind(policy, observation):
     action = policy.get_action(observation)
     assert action.dtype == np.float32
     np.testing.assert_array_equal(action, ACTION)
+    policy.reset()  # it has nothing to forget
+    np.testing.assert_array_equal(policy.get_action(observation), ACTION)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 64])
@@ -98,6 +136,203 @@ def test_tensor_that_numpy_refuses_is_detached_first(policy):
     np.testing.assert_array_equal(policy.get_action(Tensor()), ACTION)
 
 
+def test_rows_of_a_file_with_a_fixed_batch_of_one(tmp_path):
+    """As mjlab and Isaac Lab write them, with names of their own."""
+    policy = Policy(save_linear(tmp_path / "fixed.onnx", batch=1, name="obs"))
+    assert policy.obs_shapes == {"obs": (3,)} and policy.num_actions == 2
+    np.testing.assert_array_equal(policy.get_action(OBSERVATION), ACTION)
+    observations = np.random.default_rng(0).standard_normal((5, 3))
+    np.testing.assert_allclose(policy.get_action(observations), observations @ WEIGHT + BIAS, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def camera(tmp_path_factory):
+    """action = sum over the image (2, 3, 4) / 255, and the last pixel."""
+    nodes = [
+        ("Div", ["observation", "s"], ["x"]),
+        ("Reshape", ["x", "n"], ["f"]),
+        ("MatMul", ["f", "w"], ["action"]),
+    ]
+    constants = {
+        "s": np.float32(255),
+        "n": np.array([-1, 24]),
+        "w": np.stack([np.ones(24), np.eye(24)[-1]], axis=1).astype(np.float32),
+    }
+    path = tmp_path_factory.mktemp("policy") / "camera.onnx"
+    return Policy(save(path, nodes, {"observation": ["batch", 2, 3, 4]}, {"action": ["batch", 2]}, constants))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_images(camera, dtype):
+    assert (camera.obs_shape, camera.obs_dim) == ((2, 3, 4), 4)
+    image = np.arange(24, dtype=dtype).reshape(2, 3, 4) * 10
+    np.testing.assert_allclose(camera.get_action(image), [2760 / 255, 230 / 255], rtol=1e-6)
+    np.testing.assert_allclose(camera.get_action(image.tolist()), [2760 / 255, 230 / 255], rtol=1e-6)
+    actions = camera.get_action(np.stack([image, image // 10, image]))
+    np.testing.assert_allclose(actions[1], [276 / 255, 23 / 255], rtol=1e-6)
+    assert actions.shape == (3, 2)
+    with pytest.raises(
+        ValueError, match=r"'observation' of shape \(2, 3, 4\) or a batch \(batch, 2, 3, 4\), but .*\(24,\)"
+    ):
+        camera.get_action(image.reshape(-1))
+
+
+@pytest.fixture(scope="module")
+def two_inputs(tmp_path_factory):
+    """action = joints @ WEIGHT + command."""
+    path = tmp_path_factory.mktemp("policy") / "two.onnx"
+    nodes = [("MatMul", ["joints", "w"], ["h"]), ("Add", ["h", "command"], ["action"])]
+    inputs = {"joints": ["batch", 3], "command": ["batch", 2]}
+    return Policy(save(path, nodes, inputs, {"action": ["batch", 2]}, {"w": WEIGHT}))
+
+
+def test_several_inputs(two_inputs):
+    assert two_inputs.obs_shapes == {"joints": (3,), "command": (2,)}
+    action = two_inputs.get_action({"command": [0.5, 0.25], "joints": OBSERVATION})
+    np.testing.assert_array_equal(action, ACTION)
+    actions = two_inputs.get_action({"joints": [OBSERVATION] * 2, "command": np.zeros((2, 2))})
+    np.testing.assert_array_equal(actions, [ACTION - BIAS] * 2)
+    for name in ("obs_dim", "obs_shape"):
+        with pytest.raises(
+            ValueError, match=r"reads 'joints', 'command': use obs_shapes, which has a shape for each\."
+        ):
+            getattr(two_inputs, name)
+
+
+@pytest.mark.parametrize(
+    ("observation", "sentence"),
+    [
+        (OBSERVATION, r"reads a dict with 'joints', 'command', but was given list\."),
+        ({"joints": OBSERVATION}, r"but was given one with 'joints'\."),
+        ({}, r"but was given one with nothing\."),
+        ({"joints": OBSERVATION, "commands": [0, 0]}, r"but was given one with 'joints', 'commands'\."),
+        ({"joints": OBSERVATION, "command": [0, 0], "camera": [0]}, r"one with 'joints', 'command', 'camera'\."),
+        ({"joints": [OBSERVATION], "command": np.zeros((2, 2))}, r"the shapes 'joints' \(1, 3\), 'command' \(2, 2\)\."),
+        ({"joints": OBSERVATION, "command": np.zeros((1, 2))}, r"the shapes 'joints' \(3,\), 'command' \(1, 2\)\."),
+        ({"joints": OBSERVATION, "command": [0]}, r"expects 'command' of shape \(2,\) .* given shape \(1,\)\."),
+        (
+            {"joints": OBSERVATION, "command": [0, np.inf]},
+            r"finite numbers as 'command', .* given inf at index \(1,\)\.",
+        ),
+    ],
+)
+def test_dict_that_does_not_fit(two_inputs, observation, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        two_inputs.get_action(observation)
+
+
+def test_dict_with_a_wrong_name_for_the_only_input(policy):
+    with pytest.raises(ValueError, match=r"reads a dict with 'observation', but was given one with 'policy'\."):
+        policy.get_action({"policy": OBSERVATION})
+
+
+def test_discrete_actions_stay_integers(tmp_path):
+    nodes = [LINEAR[0], ("ArgMax", ["h"], ["action"], {"axis": 1})]
+    outputs = {"action": (["batch", 1], TensorProto.INT64)}
+    policy = Policy(save(tmp_path / "discrete.onnx", nodes, {"observation": ["batch", 3]}, outputs, {"w": WEIGHT}))
+    actions = policy.get_action([[1.0, 2.0, 4.0], [-1.0, 0.0, 1.0]])
+    assert actions.dtype == np.int64
+    np.testing.assert_array_equal(actions, [[0], [1]])
+
+
+class Memory:
+    """A gated cell with the state h, and a second state, the decaying trace of what was observed; here in numpy:
+
+    z = sigmoid(x Wz + h Uz), c = tanh(x Wc + h Uc), h' = h + z (c - h), t' = t / 2 + x, action = h' Wh + t' Wt
+    """
+
+    def __init__(self):
+        random = np.random.default_rng(0)
+        shapes = {"wz": (3, 4), "uz": (4, 4), "wc": (3, 4), "uc": (4, 4), "wh": (4, 2), "wt": (3, 2)}
+        self.weights = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+        self.reset(1)
+
+    def reset(self, batch):
+        self.h, self.t = np.zeros((batch, 4)), np.zeros((batch, 3))
+
+    def step(self, x):
+        w = self.weights
+        z = 1 / (1 + np.exp(-(x @ w["wz"] + self.h @ w["uz"])))
+        self.h = self.h + z * (np.tanh(x @ w["wc"] + self.h @ w["uc"]) - self.h)
+        self.t = self.t / 2 + x
+        return self.h @ w["wh"] + self.t @ w["wt"]
+
+    def save(self, path, batch="batch", states='{"t_in": "t_out", "h_in": "h_out"}'):
+        nodes = [
+            ("MatMul", ["observation", "wz"], ["xz"]),
+            ("MatMul", ["h_in", "uz"], ["hz"]),
+            ("Add", ["xz", "hz"], ["az"]),
+            ("Sigmoid", ["az"], ["z"]),
+            ("MatMul", ["observation", "wc"], ["xc"]),
+            ("MatMul", ["h_in", "uc"], ["hc"]),
+            ("Add", ["xc", "hc"], ["ac"]),
+            ("Tanh", ["ac"], ["c"]),
+            ("Sub", ["c", "h_in"], ["d"]),
+            ("Mul", ["z", "d"], ["zd"]),
+            ("Add", ["h_in", "zd"], ["h_out"]),
+            ("Mul", ["t_in", "half"], ["t_half"]),
+            ("Add", ["t_half", "observation"], ["t_out"]),
+            ("MatMul", ["h_out", "wh"], ["ah"]),
+            ("MatMul", ["t_out", "wt"], ["at"]),
+            ("Add", ["ah", "at"], ["action"]),
+        ]
+        inputs = {"h_in": [batch, 4], "observation": [batch, 3], "t_in": [batch, 3]}
+        outputs = {"h_out": [batch, 4], "action": [batch, 2], "t_out": [batch, 3]}
+        metadata = {} if states is None else {"recurrent_states": states}
+        return save(path, nodes, inputs, outputs, {**self.weights, "half": np.float32(0.5)}, metadata)
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3])
+def test_recurrent_policy_remembers_until_it_is_reset(tmp_path, batch):
+    memory = Memory()
+    policy = Policy(memory.save(tmp_path / "memory.onnx"))
+    assert (policy.obs_shapes, policy.num_actions) == ({"observation": (3,)}, 2)
+    random = np.random.default_rng(1)
+    for step in range(20):
+        if step in (0, 9):
+            memory.reset(batch or 1)
+            policy.reset()
+        x = random.normal(size=(3,) if batch is None else (batch, 3))
+        expected = memory.step(np.atleast_2d(x))
+        np.testing.assert_allclose(
+            policy.get_action(x), expected[0] if batch is None else expected, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_refused_observation_does_not_move_the_memory(tmp_path):
+    memory = Memory()
+    policy = Policy(memory.save(tmp_path / "memory.onnx"))
+    x = np.ones((2, 3))
+    np.testing.assert_allclose(policy.get_action(x), memory.step(x), rtol=1e-5)
+    sentence = r"remembers a batch of 2, but was given one of 1: call reset\(\) before the batch changes\."
+    with pytest.raises(ValueError, match=sentence):
+        policy.get_action(OBSERVATION)
+    with pytest.raises(ValueError, match="finite numbers"):
+        policy.get_action(x * np.nan)
+    np.testing.assert_allclose(policy.get_action(x), memory.step(x), rtol=1e-5)
+    policy.reset()
+    memory.reset(1)
+    np.testing.assert_allclose(policy.get_action(OBSERVATION), memory.step(np.array([OBSERVATION]))[0], rtol=1e-5)
+
+
+def test_recurrent_file_with_a_fixed_batch_of_one_remembers_one_robot(tmp_path):
+    memory = Memory()
+    policy = Policy(memory.save(tmp_path / "memory.onnx", batch=1))
+    for _ in range(3):
+        np.testing.assert_allclose(policy.get_action(OBSERVATION), memory.step(np.array([OBSERVATION]))[0], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"remembers one robot, .* given a batch of 2: use a Policy for each\."):
+        policy.get_action([OBSERVATION] * 2)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [None, "no JSON", '["h_in"]', "3", '{"h_in": ["h_out"]}', '{"h_in": "h_out"}', '{"h": "h_out", "t_in": "t_out"}'],
+)
+def test_states_that_the_metadata_does_not_name_rightly(tmp_path, states):
+    with pytest.raises(ValueError, match=r"is not the model of a policy, .* recurrent_states \{"):
+        Policy(Memory().save(tmp_path / "memory.onnx", states=states))
+
+
 @pytest.mark.parametrize(
     ("observation", "given"),
     [
@@ -105,20 +340,40 @@ def test_tensor_that_numpy_refuses_is_detached_first(policy):
         (np.zeros((2, 4)), r"\(2, 4\)"),
         (np.zeros((1, 2, 3)), r"\(1, 2, 3\)"),
         (1.0, r"\(\)"),
-        (np.zeros((0, 2)), r"\(0, 2\)"),
+        (np.zeros((0, 3)), r"\(0, 3\)"),
+        ([], r"\(0,\)"),
     ],
 )
 def test_wrong_shape_names_expected_and_given(policy, observation, given):
-    with pytest.raises(ValueError, match=rf"shape \(3,\) or a batch \(batch, 3\), but was given shape {given}\."):
+    sentence = rf"expects 'observation' of shape \(3,\) or a batch \(batch, 3\), but was given shape {given}\."
+    with pytest.raises(ValueError, match=sentence):
         policy.get_action(observation)
 
 
-@pytest.mark.parametrize("observation", [{"policy": [1.0]}, [[1.0], [1.0, 2.0]], "abc", object()])
+@pytest.mark.parametrize(
+    "observation", [[[1.0], [1.0, 2.0]], "abc", ["1", "2", "4"], [1.0, None, 2.0], 1j * np.ones(3), None, object()]
+)
 def test_what_is_no_array_of_numbers_is_refused(policy, observation):
-    with pytest.raises(
-        ValueError, match=r"expects an array of numbers as observation, but was given (dict|list|str|object)"
-    ):
+    sentence = r"expects an array of numbers as 'observation', but was given (list|str|ndarray|NoneType|object): ."
+    with pytest.raises(ValueError, match=sentence):
         policy.get_action(observation)
+
+
+@pytest.mark.parametrize(
+    ("observation", "found"),
+    [
+        ([1.0, np.nan, np.inf], r"nan at index \(1,\)"),
+        (np.array([[1, 2, 3], [4, -np.inf, 5]], np.float32), r"-inf at index \(1, 1\)"),
+        (np.array([0.0, 0.0, 1e300]), r"inf at index \(2,\)"),
+    ],
+)
+def test_number_that_is_not_finite_is_refused(policy, observation, found):
+    with pytest.raises(ValueError, match=rf"expects finite numbers as 'observation', but was given {found}\."):
+        policy.get_action(observation)
+
+
+def test_large_number_is_finite(policy):
+    np.testing.assert_allclose(policy.get_action(np.array([3e37, -1e37, 0.0], np.float32)), [1e37, 1e37], rtol=1e-6)
 
 
 def test_missing_file(tmp_path):
@@ -137,10 +392,29 @@ def test_file_that_is_no_onnx_model(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("options", [{"inputs": 2}, {"rank": 1}])
-def test_model_that_is_no_policy(tmp_path, options):
-    with pytest.raises(ValueError, match="is not the model of a feed-forward policy"):
-        Policy(save_linear(tmp_path / "other.onnx", **options))
+FREE, ACTIONS = {"observation": ["batch", 3]}, {"action": ["batch", 2]}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "outputs"),
+    [
+        (LINEAR, {"observation": [3]}, {"action": [2]}),
+        (LINEAR, {"observation": ["batch", "n"]}, ACTIONS),
+        (LINEAR, {"observation": [16, 3]}, {"action": [16, 2]}),
+        (LINEAR, FREE, {"action": ["batch", 2], "h": ["batch", 2]}),
+        (
+            [("Cast", ["x"], ["observation"], {"to": TensorProto.FLOAT}), *LINEAR],
+            {"x": (["batch", 3], TensorProto.DOUBLE)},
+            ACTIONS,
+        ),
+        ([*LINEAR[:1], ("ReduceSum", ["h"], ["action"], {"keepdims": 0})], FREE, {"action": []}),
+    ],
+    ids=["no batch", "free size", "batch of 16", "two outputs", "float64", "scalar"],
+)
+def test_model_that_is_no_policy(tmp_path, nodes, inputs, outputs):
+    path = save(tmp_path / "other.onnx", nodes, inputs, outputs, CONSTANTS)
+    with pytest.raises(ValueError, match=r"other.onnx' is not the model of a policy, .*; it has inputs '\w+' tensor\("):
+        Policy(path)
 
 
 def test_missing_onnxruntime_names_the_pip_command(tmp_path):
