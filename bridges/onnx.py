@@ -32,8 +32,8 @@ def export_onnx(
     concatenation in their order, ["batch", n]; of a policy that reads one image alone the image, ["batch", C, H, W]. A
     policy that reads images and other groups beside them has an input for each group, by its name.
 
-    Nothing is written unless ONNX Runtime reproduces JAX; `export_function` has the bound. A component's unit u there is
-    half its range, |mapping(1) - mapping(-1)| / 2, so that components in newtons and in radians count alike, and one
+    Nothing is written unless ONNX Runtime reproduces JAX; `export_function` has the bound. A component's unit u there
+    is half its range, |mapping(1) - mapping(-1)| / 2, so that components in newtons and in radians count alike, and one
     that happens to cancel to nearly zero is not measured against its own rounding noise.
 
     Args:
@@ -87,7 +87,8 @@ def _check_shapes(observation_shapes: Mapping[str, Sequence[int]]) -> dict[str, 
     groups = {str(name): tuple(int(size) for size in shape) for name, shape in observation_shapes.items()}
     if not groups or not all(len(shape) in (1, 3) and min(shape) > 0 for shape in groups.values()):
         raise ValueError(
-            f"observation_shapes must map at least one group to a shape (n,) or (C, H, W) of positive sizes, not {groups}."
+            "observation_shapes must map at least one group to a shape (n,) or (C, H, W) of positive sizes, not "
+            f"{groups}."
         )
     return groups
 

@@ -16,9 +16,9 @@ BATCHES = (1, 2, 64)
 MAGNITUDES = (0.1, 1.0, 10.0, 100.0)
 
 ROUNDING_MARGIN, LARGEST = 40.0, 1e-2
-"""How many times its own rounding error JAX's result may be away from ONNX Runtime's, which rounds in another order, where
-that is more than the tolerance; but no more than so much of the largest action. Of 40 policies that squash large numbers
-25 were refused without it, none with it."""
+"""How many times its own rounding error JAX's result may be away from ONNX Runtime's, which rounds in another order,
+where that is more than the tolerance; but no more than so much of the largest action. Of 40 policies that squash large
+numbers 25 were refused without it, none with it."""
 
 Function = Callable[..., tuple[jax.Array, ...]]
 Inputs = dict[str, np.ndarray]

@@ -9,8 +9,9 @@ def failed_at(error: Exception) -> tuple[str | None, str]:
     """Returns the primitive that a conversion failed at, and the path of its layer, such as `Net/head`.
 
     The frames of the conversion hold the equations as `eqn`, the outermost first; the names inside a jitted or looped
-    function are relative to the equation that holds it. Where tracing failed already there is no equation: the primitive
-    is None and the layer is the innermost Flax module that was being called. The layer is "" where nothing names one.
+    function are relative to the equation that holds it. Where tracing failed already there is no equation: the
+    primitive is None, and the layer is the innermost Flax module that was being called. The layer is "" where nothing
+    names one.
     """
     frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
     found = [frame["eqn"] for frame in frames if hasattr(frame.get("eqn"), "primitive")]

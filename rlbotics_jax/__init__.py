@@ -36,7 +36,7 @@ _MODULE_OF = {
     "TrainResult": "train",
     "train": "train",
     "evaluate": "evaluation",
-    "export": "runs",
+    "export": "exports",
     "load_run": "runs",
 }
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rlbotics_jax.config import Config, ConfigError, load_config
     from rlbotics_jax.envs import Environment, check_environment, make_environment, vectorize
     from rlbotics_jax.evaluation import evaluate
+    from rlbotics_jax.exports import export
     from rlbotics_jax.guards import TrainingError
     from rlbotics_jax.registry import (
         register_algorithm,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
         register_environment,
         register_model,
     )
-    from rlbotics_jax.runs import export, load_run
+    from rlbotics_jax.runs import load_run
     from rlbotics_jax.step import make_train_step
     from rlbotics_jax.train import TrainResult, train
     from rlbotics_jax.types import Timestep, TrainState

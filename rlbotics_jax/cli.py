@@ -1,10 +1,11 @@
-"""The command line: train, eval, play, export, list, inspect. Help and bad input are answered without importing jax."""
+"""The command line: train, eval, play, export, import, list, inspect. Help and bad input are answered without importing jax."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import shlex
 import signal
 import sys
 import warnings
@@ -163,16 +164,52 @@ class Play:
 
 @dataclass(frozen=True)
 class Export:
-    """Write a run's policy as one ONNX file."""
+    """Write a run's policy as one file, or the bundle that a robot needs."""
 
     run_folder: Annotated[_Run, tyro.conf.arg(name="run")]
-    output: Annotated[Path | None, _argument("the file to write; policy.onnx in the run by default", "PATH")] = None
+    output: Annotated[
+        Path | None, _argument("the file to write; policy.onnx, policy.pt or model.pt in the run by default", "PATH")
+    ] = None
     which: _Which = "auto"
+    format: Annotated[
+        Literal["onnx", "torchscript", "torch"],
+        _argument("onnx by default; torch is a checkpoint for RLBotics", "onnx|torchscript|torch"),
+    ] = "onnx"
+    bundle: Annotated[
+        Path | None,
+        _argument("the folder to write with policy.onnx, policy.py, metadata.json and example.py in it", "DIR"),
+    ] = None
 
     def run(self) -> int:
-        from rlbotics_jax.runs import export
+        from rlbotics_jax.exports import export, export_bundle
 
-        print(f"Policy: {export(self.run_folder, output=self.output, which=_which(self.which))}")
+        if self.bundle is None:
+            print(f"Written: {export(self.run_folder, self.output, _which(self.which), self.format)}")
+        elif self.output is not None or self.format != "onnx":
+            raise ValueError("--bundle writes a folder of its own, with an ONNX file; leave out --output and --format.")
+        else:
+            print(f"Bundle: {export_bundle(self.run_folder, self.bundle, _which(self.which))}")
+        return OK
+
+
+@dataclass(frozen=True)
+class Import:
+    """Make a run from a PyTorch checkpoint of RLBotics or rsl_rl, to train on from, evaluate or export."""
+
+    checkpoint: Annotated[Path, tyro.conf.Positional, _argument("the file, such as model_best.pt", "FILE")]
+    config: Annotated[
+        str,
+        _argument(
+            "what the checkpoint is of: a YAML file, a run's config.json, or a name that `list` prints", "CONFIG"
+        ),
+    ]
+
+    def run(self) -> int:
+        from rlbotics_jax.importing import import_checkpoint
+
+        run = import_checkpoint(self.checkpoint, self.config)
+        print(f"Run: {run}")
+        print(f"Train on with: {shlex.join(['rlbotics-jax', 'train', self.config, '--resume', str(run)])}")
         return OK
 
 
@@ -205,7 +242,15 @@ class Inspect:
         return OK
 
 
-COMMANDS = {"train": Train, "eval": Eval, "play": Play, "export": Export, "list": List, "inspect": Inspect}
+COMMANDS = {
+    "train": Train,
+    "eval": Eval,
+    "play": Play,
+    "export": Export,
+    "import": Import,
+    "list": List,
+    "inspect": Inspect,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PyTree
 from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.compilation import jit
 from rlbotics_jax.envs.spec import ActionMapping, EnvironmentSpec
+from rlbotics_jax.models import GroupStatistics
 from rlbotics_jax.normalization import NormalizerState
 from rlbotics_jax.types import Observations
 
@@ -101,7 +102,7 @@ class TrainedPolicy:
             mean, std = (np.split(np.asarray(x), ends) for x in (normalizer.mean, jnp.sqrt(normalizer.variance)))
             return dict(zip(self.groups, zip(mean, std, strict=True), strict=True))
         statistics = {}
-        for group, state in (normalizer or {}).items():
+        for group, state in (normalizer.observations if isinstance(normalizer, GroupStatistics) else {}).items():
             shape = (-1,) + (1,) * (len(self.spec.observation_shapes[group]) - 1)  # of an image: one value a channel
             statistics[group] = tuple(np.asarray(x).reshape(shape) for x in (state.mean, jnp.sqrt(state.variance)))
         return statistics

@@ -164,11 +164,6 @@ def recorded_environment(run: str | Path) -> dict[str, Any]:
     return environment
 
 
-def export(run: str | Path, output: str | Path | None = None, which: str | None = None) -> Path:
-    """Writes a run's policy as ONNX, by default to `policy.onnx` in the run. See `load_policy` for the errors."""
-    return load_policy(run, which).export(output or Path(run) / POLICY_FILE)
-
-
 def _load(run: str | Path, which: str | None, iteration: int | None) -> tuple[Config, TrainedPolicy, dict[str, Any]]:
     """Returns a run's config, and the policy and the summary of one of its checkpoints."""
     config = run_config(run)

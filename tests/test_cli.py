@@ -91,8 +91,8 @@ def test_resume_alone_means_last(rest):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Expected one of {train, eval, play, export, list, inspect}"),
-        (["trian"], "available subcommands: train, eval, play, export, list, inspect"),
+        ([], "Expected one of {train, eval, play, export, import, list, inspect}"),
+        (["trian"], "available subcommands: train, eval, play, export, import, list, inspect"),
         (["train"], "Missing from rlbotics-jax train: CONFIG"),
         (["train", "CartpoleBalance", "-n"], "Missing value for argument '-n/--num-envs/--env.num-envs'"),
         (["train", "CartpoleBalance", "--num-env", "3"], "perhaps you meant -n, --num-envs, --env.num-envs INT"),

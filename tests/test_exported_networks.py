@@ -44,9 +44,13 @@ def nodes(path):
 def assert_same_actions(policy, path, batch=5):
     observations = policy.typical_observations(batch)
     given = np.concatenate(list(observations.values()), axis=-1)
-    expected = np.asarray(policy(observations))
-    assert np.abs(expected).max() > 1e-3
-    np.testing.assert_allclose(Policy(path).get_action(given), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    assert_equal_actions(Policy(path).get_action(given), policy(observations))
+
+
+def assert_equal_actions(found, expected):
+    expected = np.asarray(expected)
+    assert np.abs(expected).max() > 1e-4
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 def test_every_activation_has_its_nodes():
@@ -101,6 +105,65 @@ def test_several_groups_are_one_observation_in_the_order_of_the_config(tmp_path)
     assert list(json.loads(Policy(path).metadata["observation_groups"]).items()) == [("joints", 5), ("command", 3)]
     assert list(policy.typical_observations()) == ["joints", "command"]
     assert_same_actions(policy, path)
+
+
+IMAGE = EnvironmentSpec({"camera": (3, 12, 11)}, 2, None, None, 100, 0.02, {"camera": "uint8"})
+CONVOLUTIONS = ["Conv", "Elu", "Conv", "Elu"]
+
+
+def cnn(groups=("camera",), obs_normalization=True, **encoder):
+    encoder = {"output_channels": [4, 6], **encoder}
+    model = {"class_name": "CNNModel", "hidden_dims": [8], "cnn_cfg": encoder}
+    return {
+        "runner__obs_groups": {"actor": list(groups), "critic": list(groups)},
+        "runner__actor": {**model, "obs_normalization": obs_normalization, "distribution_cfg": {"init_std": 1.0}},
+        "runner__critic": model,
+    }
+
+
+def padded(layers):
+    return [node for name in layers for node in (["Gather", "Gather", name] if name == "Conv" else [name])]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "expected"),
+    [
+        ({}, [*CONVOLUTIONS, "Reshape"]),
+        ({"padding": "zeros", "stride": [2, 1], "dilation": [1, 2]}, [*CONVOLUTIONS, "Reshape"]),
+        ({"padding": "reflect"}, [*padded(CONVOLUTIONS), "Reshape"]),
+        ({"padding": "replicate"}, [*padded(CONVOLUTIONS), "Reshape"]),
+        ({"padding": "circular"}, [*padded(CONVOLUTIONS), "Reshape"]),
+        ({"norm": "batch"}, [*CONVOLUTIONS, "Reshape"]),
+        (
+            {"norm": ["layer", "none"]},
+            ["Conv", "LayerNormalization", "Elu", "Conv", "Elu", "Reshape"],
+        ),
+        ({"max_pool": [True, False]}, ["Conv", "Elu", "MaxPool", "Conv", "Elu", "Reshape"]),
+        ({"global_pool": "max"}, [*CONVOLUTIONS, "ReduceMax"]),
+        ({"global_pool": "avg"}, [*CONVOLUTIONS, "ReduceMean"]),
+        ({"activation": "crelu"}, [*["Conv", "Relu", "Neg", "Relu", "Concat"] * 2, "Reshape"]),
+    ],
+    ids=lambda value: "-".join(value) or "plain" if isinstance(value, dict) else "",
+)
+def test_every_encoder(encoder, expected, tmp_path):
+    policy = fresh_policy(IMAGE, **cnn(**encoder))
+    path = policy.export(tmp_path / "policy.onnx")
+    assert nodes(path) == ["Div", "Sub", "Div", *expected, "Gemm", "Elu", "Gemm"]
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 12, 11), np.uint8)
+    assert_equal_actions(Policy(path).get_action(images), policy(images))
+    assert_equal_actions(Policy(path).get_action(images[0]), policy(images[0]))
+
+
+def test_an_image_beside_vectors(tmp_path):
+    shapes = {"camera": (3, 12, 11), "joints": (5,), "command": (2,)}
+    spec = EnvironmentSpec(shapes, 2, (-2.0, 0.0), (2.0, 10.0), 100, 0.02)
+    policy = fresh_policy(spec, **cnn(("joints", "camera", "command"), obs_normalization=False))
+    path = policy.export(tmp_path / "policy.onnx")
+    concatenated = [*CONVOLUTIONS, "Reshape", "Concat", "Gemm", "Elu", "Gemm", "Clip", "Mul", "Add"]
+    assert nodes(path) == concatenated
+    assert list(Policy(path).obs_shapes) == ["joints", "camera", "command"]
+    observations = policy.typical_observations(3)
+    assert_equal_actions(Policy(path).get_action(observations), policy(observations))
 
 
 class Residual(nn.Module):

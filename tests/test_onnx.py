@@ -382,7 +382,7 @@ def test_an_image_beside_other_groups_has_an_input_of_its_own(tmp_path):
     assert [value.name for value in onnx.load(path).graph.input] == ["joints", "camera"]
     assert json.loads(Policy(path).metadata["observation_groups"]) == {"joints": 3, "camera": [2, 5, 4]}
     action = Policy(path).get_action({"joints": [1.0, 2.0, 3.0], "camera": samples["camera"][0]})
-    np.testing.assert_allclose(action, kernel.sum(axis=0) + [1.0, 2.0, 3.0], rtol=1e-5)
+    np.testing.assert_allclose(action, kernel.sum(axis=0) + np.arange(1.0, 4.0), rtol=1e-5)
 
 
 def test_missing_jax2onnx_names_the_pip_command(tmp_path):

@@ -19,7 +19,8 @@ from rlbotics_jax.checkpoint import ARCHIVE
 from rlbotics_jax.config import ConfigError, load_config, save_config
 from rlbotics_jax.envs import environment_spec
 from rlbotics_jax.evaluation import evaluate_run
-from rlbotics_jax.runs import create_run, export, load_policy, load_run, recorded_config, recorded_environment
+from rlbotics_jax.exports import export
+from rlbotics_jax.runs import create_run, load_policy, load_run, recorded_config, recorded_environment
 from rlbotics_jax.snapshot import run_identity
 
 
