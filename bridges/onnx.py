@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bridges.inputs import Inputs
 from bridges.onnx_function import export_function, unjit
 from bridges.onnx_parity import ExportError
 
 __all__ = ["ExportError", "export_function", "export_onnx"]
 
-INPUT, OUTPUT = "observation", "action"
+OUTPUT = "action"
 
 
 def export_onnx(
@@ -28,9 +29,9 @@ def export_onnx(
 ) -> Path:
     """Write `action_mapping(policy(observations))` as an ONNX graph with the weights inside.
 
-    The output is `action`, float32 ["batch", m]. The input is `observation`, float32: of groups that are vectors their
-    concatenation in their order, ["batch", n]; of a policy that reads one image alone the image, ["batch", C, H, W]. A
-    policy that reads images and other groups beside them has an input for each group, by its name.
+    The output is `action`, float32 ["batch", m]. The input is `observation`, float32: the groups side by side,
+    ["batch", n], or one image, ["batch", C, H, W]. A policy that reads images and other groups beside them has an input
+    for each group, by its name.
 
     Nothing is written unless ONNX Runtime reproduces JAX; `export_function` has the bound. A component's unit u there
     is half its range, |mapping(1) - mapping(-1)| / 2, so that components in newtons and in radians count alike, and one
@@ -55,51 +56,19 @@ def export_onnx(
         ValueError: a shape, `samples` or `metadata` is not usable.
         ExportError: the graph cannot be built, gives non-finite actions, or differs from JAX.
     """
-    groups = _check_shapes(observation_shapes)
+    inputs = Inputs.of(observation_shapes)
     policy, action_mapping = unjit(policy), unjit(action_mapping)
-    is_one_vector = all(len(shape) == 1 for shape in groups.values())
-
-    def observations(*arrays: jax.Array) -> dict[str, jax.Array]:
-        return _split(arrays[0], groups) if is_one_vector else dict(zip(groups, arrays, strict=True))
-
-    if is_one_vector:
-        inputs = {INPUT: (sum(size for (size,) in groups.values()),)}
-    else:
-        inputs = groups if len(groups) > 1 else {INPUT: next(iter(groups.values()))}
-    if samples is not None:
-        rows = [np.asarray(samples[group], np.float32) for group in groups]
-        rows = [np.concatenate(rows, axis=-1)] if is_one_vector else rows
-        samples = dict(zip(inputs, rows, strict=True))
-    described = {group: shape[0] if len(shape) == 1 else list(shape) for group, shape in groups.items()}
-    zeros = observations(*(jnp.zeros((1, *shape)) for shape in inputs.values()))
+    zeros = inputs.split(*(jnp.zeros((1, *shape)) for shape in inputs.shapes.values()))
+    sizes = {group: shape[0] if len(shape) == 1 else list(shape) for group, shape in inputs.groups.items()}
     return export_function(
-        lambda *arrays: action_mapping(policy(observations(*arrays))),
-        inputs,
+        lambda *arrays: action_mapping(policy(inputs.split(*arrays))),
+        inputs.shapes,
         [OUTPUT],
         path,
-        {"observation_groups": described, **(metadata or {})},
-        samples,
+        {"observation_groups": sizes, **(metadata or {})},
+        None if samples is None else inputs.join(samples),
         _action_units(action_mapping, policy(zeros).shape),
     )
-
-
-def _check_shapes(observation_shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    groups = {str(name): tuple(int(size) for size in shape) for name, shape in observation_shapes.items()}
-    if not groups or not all(len(shape) in (1, 3) and min(shape) > 0 for shape in groups.values()):
-        raise ValueError(
-            "observation_shapes must map at least one group to a shape (n,) or (C, H, W) of positive sizes, not "
-            f"{groups}."
-        )
-    return groups
-
-
-def _split(observation: jax.Array, groups: Mapping[str, tuple[int, ...]]) -> dict[str, jax.Array]:
-    """Cut (batch, n) into {group: (batch, size)}; a single group is passed on without a slice in the graph."""
-    if len(groups) == 1:
-        return {next(iter(groups)): observation}
-    sizes = [size for (size,) in groups.values()]
-    ends = np.cumsum(sizes).tolist()
-    return {name: observation[:, end - size : end] for name, size, end in zip(groups, sizes, ends, strict=True)}
 
 
 def _action_units(action_mapping: Callable[[jax.Array], jax.Array], shape: tuple[int, ...]) -> np.ndarray:

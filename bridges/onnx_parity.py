@@ -1,4 +1,4 @@
-"""Whether an ONNX graph computes what JAX computes: both are run on the same inputs, alone and in batches."""
+"""Whether an exported policy computes what JAX computes: both are run on the same inputs, alone and in batches."""
 
 from __future__ import annotations
 
@@ -134,19 +134,42 @@ def check_parity(
     _check_signature(session, shapes, outputs)
     for name, reference in references.items():
         for index, output in enumerate(output_names):
-            wanted = [_columns(results[index]).astype(np.float64) for results in reference.outputs]
-            unit = np.ones(wanted[0].shape[1]) if units is None or index else units
-            scale = (np.abs(np.concatenate(wanted)) / unit).max()
-            rounding = (reference.rounding[index] / unit).max()
-            allowed = np.clip(ROUNDING_MARGIN * rounding, TOLERANCE * scale, LARGEST * scale) * unit
-            for rows, results in zip(wanted, found[name], strict=True):
-                difference = np.abs(_columns(results[index]).astype(np.float64) - rows).max(axis=0)
-                if not (difference <= allowed).all():
-                    worst = int(np.argmax(np.nan_to_num(difference - allowed, nan=np.inf)))
-                    raise ExportError(
-                        f"ONNX Runtime and JAX differ by {difference[worst]:.2e} in {output} {worst} at batch "
-                        f"{len(rows)} on {name}, where {allowed[worst]:.2e} is allowed, so the policy was not written."
-                    )
+            results = [outputs[index] for outputs in found[name]]
+            compare_output("ONNX Runtime", results, reference, index, output, name, None if index else units)
+
+
+def compare_output(
+    runtime: str,
+    found: Sequence[np.ndarray],
+    reference: Reference,
+    index: int,
+    output: str,
+    inputs: str,
+    units: np.ndarray | None = None,
+) -> None:
+    """Raises ExportError where one output of another runtime differs from JAX's.
+
+    Args:
+        runtime: what an error calls it.
+        found: the output for each of the batch sizes.
+        reference: what JAX computed.
+        index: of the output in `reference`.
+        output, inputs: what an error calls them.
+        units: of the output's components; 1 where it is None.
+    """
+    wanted = [_columns(outputs[index]).astype(np.float64) for outputs in reference.outputs]
+    unit = np.ones(wanted[0].shape[1]) if units is None else units
+    scale = (np.abs(np.concatenate(wanted)) / unit).max()
+    rounding = (reference.rounding[index] / unit).max()
+    allowed = np.clip(ROUNDING_MARGIN * rounding, TOLERANCE * scale, LARGEST * scale) * unit
+    for rows, results in zip(wanted, found, strict=True):
+        difference = np.abs(_columns(results).astype(np.float64) - rows).max(axis=0)
+        if not (difference <= allowed).all():
+            worst = int(np.argmax(np.nan_to_num(difference - allowed, nan=np.inf)))
+            raise ExportError(
+                f"{runtime} and JAX differ by {difference[worst]:.2e} in {output} {worst} at batch {len(rows)} on "
+                f"{inputs}, where {allowed[worst]:.2e} is allowed, so the policy was not written."
+            )
 
 
 def reason(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import warnings
 from collections.abc import Mapping
@@ -14,12 +13,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from bridges.onnx_parity import BATCHES, LARGEST, ROUNDING_MARGIN, TOLERANCE, ExportError, evaluate, parity_inputs
+from bridges.inputs import Inputs
+from bridges.onnx_parity import BATCHES, compare_output, evaluate, parity_inputs
 from bridges.torch_names import encoder_prefixes, network_entries, to_torch
 from bridges.torch_statistics import statistics_to_torch
 from rlbotics_jax.algorithms import PPO
 from rlbotics_jax.atomic import replacing
-from rlbotics_jax.cnn import CNNModel, encoder_layers
+from rlbotics_jax.cnn import encoder_layers
 from rlbotics_jax.config import CNNEncoderConfig
 from rlbotics_jax.distributions import SquashedGaussianDistribution
 from rlbotics_jax.normalization import EPSILON, NormalizerState, has_rows
@@ -145,23 +145,14 @@ def _with_arrays(module: nn.Sequential, arrays: dict[str, torch.Tensor]) -> nn.S
 
 def write_torchscript(algorithm: PPO, policy: TrainedPolicy, path: str | os.PathLike) -> Path:
     """Writes the traced module; see `bridges.torch.export_torchscript`."""
-    shapes = {group: policy.spec.observation_shapes[group] for group in policy.groups}
-    is_one_vector = not isinstance(algorithm.actor.module, CNNModel)
-    inputs = {"observation": (sum(size for (size,) in shapes.values()),)} if is_one_vector else shapes
-    samples = {group: np.asarray(rows, np.float32) for group, rows in policy.typical_observations().items()}
-    if is_one_vector:
-        samples = {"observation": np.concatenate(list(samples.values()), axis=-1)}
-    act, sizes = algorithm.policy(policy.parameters), np.cumsum([0, *(shape[0] for shape in shapes.values())])
+    inputs = Inputs.of(policy.shapes)
+    act, samples = policy.act_on_floats(), inputs.join(policy.typical_observations())
 
     def in_jax(*arrays: jax.Array) -> tuple[jax.Array]:
-        if is_one_vector:
-            arrays = [arrays[0][:, start:end] for start, end in itertools.pairwise(sizes)]
-        groups = dict(zip(shapes, arrays, strict=True))
-        is_bytes = {group for group in shapes if policy.spec.dtype(group) == np.uint8}
-        return (act({group: x / 255.0 if group in is_bytes else x for group, x in groups.items()}),)
+        return (act(inputs.split(*arrays)),)
 
-    references = {name: evaluate(in_jax, rows) for name, rows in parity_inputs(inputs, samples).items()}
-    module = _Policy(algorithm, policy, inputs).eval()
+    references = {name: evaluate(in_jax, rows) for name, rows in parity_inputs(inputs.shapes, samples).items()}
+    module = _Policy(algorithm, policy, inputs.shapes if inputs.is_one_vector else inputs.groups).eval()
     with torch.no_grad(), warnings.catch_warnings(), replacing(path) as temporary:
         warnings.filterwarnings("ignore", message=".*torch.jit.*")  # it is what RLBotics deploys, deprecated or not
         examples = tuple(torch.tensor(rows[:2]) for rows in samples.values())
@@ -170,18 +161,5 @@ def write_torchscript(algorithm: PPO, policy: TrainedPolicy, path: str | os.Path
         for name, reference in references.items():
             tensors = [torch.tensor(rows) for rows in reference.inputs.values()]
             found = [written(*(rows[:size] for rows in tensors)).numpy() for size in BATCHES]
-            _compare(found, [results[0] for results in reference.outputs], reference.rounding[0], name)
+            compare_output("TorchScript", found, reference, 0, "action", name)
     return Path(path)
-
-
-def _compare(found: list[np.ndarray], wanted: list[np.ndarray], rounding: np.ndarray, name: str) -> None:
-    """Raises where the actions differ by more than `bridges.onnx_function.export_function` allows."""
-    scale = np.abs(wanted[-1]).max()
-    allowed = np.clip(ROUNDING_MARGIN * rounding.max(), TOLERANCE * scale, LARGEST * scale)
-    for actions, rows in zip(found, wanted, strict=True):
-        difference = np.abs(actions - rows).max() if actions.shape == rows.shape else np.inf
-        if not difference <= allowed:
-            raise ExportError(
-                f"TorchScript and JAX differ by {difference:.2e} at batch {len(rows)} on {name}, where {allowed:.2e} "
-                "is allowed, so the policy was not written."
-            )

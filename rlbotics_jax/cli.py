@@ -1,4 +1,4 @@
-"""The command line: train, eval, play, export, import, list, inspect. Help and bad input are answered without importing jax."""
+"""The command line: train, eval, play, export, import, list, inspect. Help and bad input need no jax."""
 
 from __future__ import annotations
 

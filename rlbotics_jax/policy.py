@@ -66,15 +66,23 @@ class TrainedPolicy:
         """
         from bridges.onnx import export_onnx
 
-        shapes = {group: self.spec.observation_shapes[group] for group in self.groups}
-        images = {group for group in self.groups if self.spec.dtype(group) == np.uint8}
+        act, shapes = self.act_on_floats(), self.shapes
+        return export_onnx(act, shapes, self.action_mapping, path, self.metadata, self.typical_observations())
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Group -> shape of one observation, in the order of `groups`."""
+        return {group: self.spec.observation_shapes[group] for group in self.groups}
+
+    def act_on_floats(self) -> Callable[[Observations], Float[Array, "N A"]]:
+        """Returns the policy as a function of float32 observations to actions in its own units, as it is deployed.
+
+        Images that are uint8 in training come as their grey values, 0 to 255.
+        """
         act = self.algorithm.policy(self.parameters)
-
-        def graph(observations: Observations) -> Float[Array, "N A"]:
-            # As the model does with uint8, which the graph's float32 input no longer is.
-            return act({group: x / 255.0 if group in images else x for group, x in observations.items()})
-
-        return export_onnx(graph, shapes, self.action_mapping, path, self.metadata, self.typical_observations())
+        images = {group for group in self.groups if self.spec.dtype(group) == np.uint8}
+        # As the model does with uint8.
+        return lambda observations: act({g: x / 255.0 if g in images else x for g, x in observations.items()})
 
     def typical_observations(self, num_samples: int = 64) -> dict[str, np.ndarray]:
         """Returns random observations like those it was trained on, (num_samples, *shape) a group.
@@ -86,7 +94,7 @@ class TrainedPolicy:
         statistics = self._statistics()
         observations = {}
         for group in self.groups:
-            shape = (num_samples, *self.spec.observation_shapes[group])
+            shape = (num_samples, *self.shapes[group])
             if self.spec.dtype(group) == np.uint8:
                 observations[group] = random.integers(0, 256, shape, np.uint8)
             else:
