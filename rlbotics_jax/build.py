@@ -78,8 +78,8 @@ def build_algorithm(config: Config, environment: VectorizedEnvironment) -> tuple
     """Returns the algorithm for an environment, and the environment's spec.
 
     Raises:
-        ConfigError: an observation group that the environment does not give, or a feature that is not built in this
-            version.
+        ConfigError: an observation group that the environment does not give, or that a model cannot read, or a feature
+            that is not built in this version.
     """
     spec, runner = environment_spec(environment.environment), config.runner
     for name, groups in runner.obs_groups.items():
@@ -90,11 +90,14 @@ def build_algorithm(config: Config, environment: VectorizedEnvironment) -> tuple
                     f"the environment gives no group {group!r}; allowed are {', '.join(spec.observation_shapes)}",
                 )
     try:
-        return make_algorithm(runner, environment.environment.num_actions), spec
+        algorithm = make_algorithm(runner, environment.environment.num_actions)
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError("runner", str(error)) from error
+    if hasattr(algorithm, "check_observations"):
+        algorithm.check_observations(spec.observation_shapes)
+    return algorithm, spec
 
 
 def initial_state(

@@ -26,12 +26,12 @@ _JAX_NAMES = {
 ACTIVATIONS = (*_JAX_NAMES, "crelu", "gelu", "identity")
 
 
-def activate(name: str, x: Float[Array, "... n"]) -> Float[Array, "... m"]:
-    """Returns the named activation of x. `crelu` doubles the width: [relu(x), relu(-x)]. `gelu` is the exact form."""
+def activate(name: str, x: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
+    """Returns the named activation of x. `crelu` doubles this axis: [relu(x), relu(-x)]. `gelu` is the exact form."""
     if name == "identity":
         return x
     if name == "crelu":
-        return jnp.concatenate([jax.nn.relu(x), jax.nn.relu(-x)], axis=-1)
+        return jnp.concatenate([jax.nn.relu(x), jax.nn.relu(-x)], axis=axis)
     if name == "gelu":
         return jax.nn.gelu(x, approximate=False)
     return getattr(jax.nn, _JAX_NAMES[name])(x)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -12,6 +14,9 @@ from rlbotics_jax.counters import Count, add, as_float, zero_count
 
 EPSILON = 1e-2
 """Added to the standard deviation; RLBotics' value, so that its checkpoints keep their meaning."""
+
+MOMENTUM = 0.1
+"""Weight of the newest batch in running statistics that follow the network: torch's default."""
 
 
 @struct.dataclass
@@ -29,15 +34,16 @@ def init_normalizer(size: int) -> NormalizerState:
 
 
 def normalize(
-    state: NormalizerState, observations: Float[Array, "... n"], clip: float | None = None
-) -> Float[Array, "... n"]:
-    """Returns (x - mean) / (std + 0.01), bounded to [-clip, clip] where a bound is given; x itself at count 0."""
-    _check_size(state, observations)
-    empty = (state.count.low == 0) & (state.count.high == 0)
-    scale = jnp.where(empty, 1.0, jnp.sqrt(state.variance) + EPSILON)
+    state: NormalizerState, observations: Float[Array, "..."], clip: float | None = None, axis: int = -1
+) -> Float[Array, "..."]:
+    """Returns (x - mean) / (std + 0.01), bounded to [-clip, clip] where a bound is given; x itself at count 0.
+
+    `axis` is the axis of the n features: the last one of vectors, the channels of images.
+    """
+    _check_size(state, observations, axis)
+    scale = jnp.where(has_rows(state), jnp.sqrt(state.variance) + EPSILON, 1.0)
     # A reshape, not a broadcast: the exported graph then holds two constants instead of eight nodes.
-    shape = (1,) * (observations.ndim - 1) + (-1,)
-    mean, scale = state.mean.reshape(shape), scale.reshape(shape)
+    mean, scale = (along(axis, vector, observations.ndim) for vector in (state.mean, scale))
     normalized = (observations - mean) / scale
     return normalized if clip is None else jnp.clip(normalized, -clip, clip)
 
@@ -88,10 +94,58 @@ def merge(
     return jax.tree.map(lambda new, old: jnp.where(use_merged, new, old), merged, state), accepted
 
 
-def _check_size(state: NormalizerState, observations: Array) -> None:
-    """Raises where the observations' last axis is not the statistics' (it would broadcast silently)."""
-    if observations.ndim < 1 or observations.shape[-1] != state.mean.shape[0]:
+def merge_channels(
+    state: NormalizerState, images: Float[Array, "N C ..."], valid: Bool[Array, " N"], axis_name: str | None
+) -> tuple[NormalizerState, Bool[Array, ""]]:
+    """Merges images (N, C, H, W) as `merge` does, each pixel a row of C features; vectors (N, n) are rows themselves.
+
+    The statistics are a channel's, not a pixel's: a pixel of a constant background has no variance, and whatever once
+    appears there would be divided by 0.01.
+    """
+    rows = jnp.moveaxis(images, 1, -1)
+    valid = valid.reshape(-1, *(1,) * (rows.ndim - 2))
+    return merge(state, rows, jnp.broadcast_to(valid, rows.shape[:-1]), axis_name)
+
+
+def blend(running: NormalizerState, batch: NormalizerState) -> NormalizerState:
+    """Moves running statistics towards those of a batch, and counts the batches:
+
+        running = (1 - w) running + w batch,    w = max(0.1, 1 / (k + 1)),    k batches so far
+
+    The first ten batches weigh alike; from then on w is the momentum of torch's batch normalisation. A batch without
+    rows changes nothing.
+    """
+    weight = jnp.maximum(MOMENTUM, 1.0 / (as_float(running.count) + 1.0))
+    blended = NormalizerState(
+        mean=(1.0 - weight) * running.mean + weight * batch.mean,
+        variance=(1.0 - weight) * running.variance + weight * batch.variance,
+        count=add(running.count, jnp.uint32(1)),
+    )
+    return jax.tree.map(lambda new, old: jnp.where(has_rows(batch), new, old), blended, running)
+
+
+def is_normalizer(tree: Any) -> bool:
+    """Returns whether a node of a tree is a NormalizerState, for `is_leaf`."""
+    return isinstance(tree, NormalizerState)
+
+
+def has_rows(state: NormalizerState) -> Bool[Array, ""]:
+    """Returns whether the statistics hold anything yet."""
+    return (state.count.low > 0) | (state.count.high > 0)
+
+
+def along(axis: int, vector: Float[Array, " n"], ndim: int) -> Float[Array, "..."]:
+    """Returns the vector as an array of `ndim` axes, all of length 1 but `axis`."""
+    shape = [1] * ndim
+    shape[axis] = -1
+    return vector.reshape(shape)
+
+
+def _check_size(state: NormalizerState, observations: Array, axis: int = -1) -> None:
+    """Raises where the observations' feature axis is not the statistics' (it would broadcast silently)."""
+    if observations.ndim < 1 or observations.shape[axis] != state.mean.shape[0]:
         raise ValueError(
             f"The normaliser holds statistics of {state.mean.shape[0]} features; the observations have shape "
-            f"{observations.shape}, whose last axis must be {state.mean.shape[0]}."
+            f"{observations.shape}, whose {'last axis' if axis == -1 else f'axis {axis}'} must be "
+            f"{state.mean.shape[0]}."
         )

@@ -87,11 +87,10 @@ def import_target(path: str) -> Any:
 
 @dataclass(frozen=True)
 class _Entry:
-    """What a registry knows about one name; `unavailable` is the reason why it cannot be built."""
+    """What a registry knows about one name."""
 
-    target: type | str | None
+    target: type | str
     config_class: type | str | None
-    unavailable: str | None = None
 
 
 class Registry:
@@ -135,7 +134,7 @@ class Registry:
         if isinstance(target, str) and not is_import_path(target):
             raise ValueError(f"the {self.kind} {name!r} needs a class or an import path 'module:Class', got {target!r}")
         known = self._entries.get(name)
-        if known is not None and known.target is not None:
+        if known is not None:
             known_path = known.target if isinstance(known.target, str) else import_path(known.target)
             if known_path != new_path:
                 raise ValueError(
@@ -143,10 +142,6 @@ class Registry:
                 )
         self._entries[name] = _Entry(target, config_class)
         return target
-
-    def reserve(self, name: str, config_class: type | str, reason: str) -> None:
-        """Add a name that can be configured but not built; `resolve` raises ValueError with `reason`."""
-        self._entries[name] = _Entry(None, config_class, reason)
 
     def check(self, name: object) -> None:
         """Raise the ValueError of `resolve` for what is no registered name, import path or class; imports nothing."""
@@ -164,18 +159,15 @@ class Registry:
         """The class that `name` names: a registered name, an import path `module:Class`, or the class itself.
 
         Raises:
-            ValueError: one sentence: the name is unknown (with the nearest one), cannot be built, its module cannot be
-                imported, or it names something that is no class.
+            ValueError: one sentence: the name is unknown (with the nearest one), its module cannot be imported, or it
+                names something that is no class.
         """
         self.check(name)
         if isinstance(name, type):
             return name
         target: Any = name
         if name in self._entries:
-            entry = self._entries[name]
-            if entry.target is None:
-                raise ValueError(f"the {self.kind} {name!r} cannot be built: {entry.unavailable}")
-            target = entry.target
+            target = self._entries[name].target
         if isinstance(target, str):
             target = import_target(target)
         if not isinstance(target, type):
@@ -206,11 +198,7 @@ ALGORITHMS.register("PPO", "rlbotics_jax.algorithms.ppo:PPO", "rlbotics_jax.conf
 
 MODELS = Registry("model")
 MODELS.register("MLPModel", "rlbotics_jax.networks:MLPModel", "rlbotics_jax.config.models:MLPConfig")
-MODELS.reserve(
-    "CNNModel",
-    "rlbotics_jax.config.models:CNNConfig",
-    "image models are not part of this version; use 'MLPModel' or a Flax module of your own as 'module:Class'",
-)
+MODELS.register("CNNModel", "rlbotics_jax.cnn:CNNModel", "rlbotics_jax.config.models:CNNConfig")
 
 DISTRIBUTIONS = Registry("distribution")
 for _name in ("GaussianDistribution", "SquashedGaussianDistribution"):

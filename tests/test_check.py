@@ -77,6 +77,11 @@ def test_a_correct_environment_passes(environment):
     check_environment(environment)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.uint8])
+def test_images_pass(dtype):
+    check_environment(on_reset(observations={"joints": jnp.zeros(2), "camera": jnp.zeros((3, 4, 5), dtype)}))
+
+
 @pytest.mark.parametrize("task", [CartpoleBalance, CartpoleSwingup])
 def test_the_built_in_tasks_pass(task):
     check_environment(task())
@@ -149,12 +154,18 @@ def test_observations_must_be_a_dict_of_groups(observations):
         (jnp.zeros((2, 3)), "float32[2, 3]"),
         (jnp.zeros(3, jnp.int32), "int32[3]"),
         (jnp.zeros(3, jnp.float16), "float16[3]"),
+        (jnp.zeros(3, jnp.uint8), "uint8[3]"),
+        (jnp.zeros((1, 2, 3), jnp.int32), "int32[1, 2, 3]"),
+        (jnp.zeros((4, 1, 2, 3)), "float32[4, 1, 2, 3]"),
         ({"left": jnp.zeros(3)}, "a dict"),
         (None, "a NoneType"),
     ],
 )
-def test_every_group_must_be_a_float32_vector(leaf, described):
-    expected = f"Bad.reset: observations['camera'] is {described}; allowed: a float32 vector (n,)."
+def test_every_group_must_be_a_float32_vector_or_an_image(leaf, described):
+    expected = (
+        f"Bad.reset: observations['camera'] is {described}; allowed: a float32 vector (n,), or an image (C, H, W) of "
+        "float32 or uint8."
+    )
     assert sentence(on_reset(observations={"joints": jnp.zeros(2), "camera": leaf})) == expected
 
 

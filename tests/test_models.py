@@ -45,17 +45,17 @@ def model(*groups, **settings):
     ],
 )
 def test_groups_are_joined_in_order(groups, row):
-    np.testing.assert_array_equal(model(*groups).concatenate(OBSERVATIONS)[0], row)
+    np.testing.assert_array_equal(model(*groups).read(OBSERVATIONS)[0], row)
 
 
 def test_leading_axes_are_kept():
     stacked = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), OBSERVATIONS)
-    assert model("position", "velocity").concatenate(stacked).shape == (3, 2, 3)
+    assert model("position", "velocity").read(stacked).shape == (3, 2, 3)
 
 
 def test_a_missing_group_is_named():
     with pytest.raises(KeyError, match=r"'speed'.*\['position', 'privileged', 'velocity'\]"):
-        model("position", "speed").concatenate(OBSERVATIONS)
+        model("position", "speed").read(OBSERVATIONS)
 
 
 def test_merge_then_apply_normalises():

@@ -202,16 +202,8 @@ def test_the_built_in_names():
     assert {"CartpoleBalance", "CartpoleSwingup"} <= set(ENVIRONMENTS.names())
 
 
-def test_a_reserved_name_is_configured_but_not_built():
-    assert MODELS.config_class("CNNModel", dict).__name__ == "CNNConfig"
-    with pytest.raises(
-        ValueError, match="the model 'CNNModel' cannot be built: image models are not part of this version"
-    ):
-        MODELS.resolve("CNNModel")
-
-
 def test_every_built_in_entry_leads_to_its_class():
-    for registry in (ALGORITHMS, DISTRIBUTIONS, ENVIRONMENTS):
+    for registry in (ALGORITHMS, MODELS, DISTRIBUTIONS, ENVIRONMENTS):
         for name in registry.names():
             assert registry.resolve(name).__name__ == name
     assert MODELS.resolve("MLPModel").__name__ == "MLPModel"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import jax
@@ -21,14 +21,15 @@ from rlbotics_jax.algorithms.ppo_types import ActRecord, PPOState, Samples, Tran
 from rlbotics_jax.algorithms.settings import Hyperparameters, StaticSettings
 from rlbotics_jax.collectives import pmean, weighted_mean, weighted_sum, weighted_variance
 from rlbotics_jax.config import ConfigError, PPOConfig
-from rlbotics_jax.config.errors import shown
 from rlbotics_jax.distributions import GaussianDistribution
 from rlbotics_jax.models import Model, make_model
+from rlbotics_jax.normalization import has_rows, is_normalizer
 from rlbotics_jax.optimizers import clip_by_global_norm, make_optimizer
 from rlbotics_jax.permutation import random_permutation
 from rlbotics_jax.registry import DISTRIBUTIONS
 from rlbotics_jax.returns import gae, next_values
 from rlbotics_jax.rows import zero_other_rows
+from rlbotics_jax.sharing import check_sharing, with_encoders, without_encoders
 from rlbotics_jax.types import Metrics, Observations, Timestep
 
 ACTOR_OUTPUT_GAIN = 0.01
@@ -61,11 +62,9 @@ class PPO:
     @classmethod
     def from_config(cls, config: Any, num_actions: int) -> Self:
         """Builds PPO from an OnPolicyRunnerConfig; refuses what this version reads but does not build."""
-        for key, off in (("rnd_cfg", None), ("symmetry_cfg", None), ("share_cnn_encoders", False)):
-            if getattr(config.algorithm, key) != off:
-                raise ConfigError(
-                    f"runner.algorithm.{key}", f"is read but not built in this version; set it to {shown(off)}"
-                )
+        for key in ("rnd_cfg", "symmetry_cfg"):
+            if getattr(config.algorithm, key) is not None:
+                raise ConfigError(f"runner.algorithm.{key}", "is read but not built in this version; set it to null")
         distribution_cfg = config.actor.distribution_cfg
         distribution = DISTRIBUTIONS.resolve(distribution_cfg.class_name).from_config(distribution_cfg)
         num_outputs = distribution.num_outputs(num_actions)
@@ -77,22 +76,37 @@ class PPO:
             num_actions=num_actions,
         )
 
+    def check_observations(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Checks that the models can read the environment's groups, given their shapes.
+
+        Raises:
+            ConfigError: naming the model, the group and its shape.
+        """
+        for name, model in (("actor", self.actor), ("critic", self.critic)):
+            try:
+                model.check(shapes)
+            except ConfigError as error:
+                raise error.under(f"runner.{name}") from None
+        if self.settings.share_cnn_encoders:
+            check_sharing(self.actor, self.critic, shapes)
+
     def init(self, key: Array, observations: Observations, hyperparameters: Hyperparameters) -> PPOState:
         """Returns freshly initialised networks, empty statistics and optimizer."""
         actor_key, critic_key = jax.random.split(key)
+        critic = self.critic.init(critic_key, observations)
+        critic_normalizer = self.critic.init_normalizer(observations)
+        if self.settings.share_cnn_encoders:
+            critic, critic_normalizer = without_encoders(critic, critic_normalizer)
         parameters = {
             "actor": {
                 "network": self.actor.init(actor_key, observations),
                 "distribution": self.distribution.init(self.num_actions),
             },
-            "critic": {"network": self.critic.init(critic_key, observations)},
+            "critic": {"network": critic},
         }
         return PPOState(
             parameters=parameters,
-            normalizers={
-                "actor": self.actor.init_normalizer(observations),
-                "critic": self.critic.init_normalizer(observations),
-            },
+            normalizers={"actor": self.actor.init_normalizer(observations), "critic": critic_normalizer},
             optimizer=make_optimizer(self.settings.optimizer).init(parameters),
             hyperparameters=hyperparameters,
             rejected_updates=jnp.uint32(0),
@@ -230,8 +244,8 @@ class PPO:
         What is learned on raw observations is lost when the first statistics rescale them: docs/defaults.md has the
         figures. So the first rollout, which counts as any other, teaches nothing.
         """
-        counts = [normalizer.count for normalizer in state.normalizers.values() if normalizer is not None]
-        return jnp.all(jnp.array([(count.low > 0) | (count.high > 0) for count in counts], bool))
+        statistics = jax.tree.leaves(state.normalizers, is_leaf=is_normalizer)
+        return jnp.all(jnp.array([has_rows(each) for each in statistics], bool))
 
     def permutation(self, key: Array, batch_size: int) -> Array:
         """Returns the order in which one epoch visits the samples."""
@@ -337,11 +351,11 @@ class PPO:
     def _merge_normalizers(self, state: PPOState, rollout: Transition) -> tuple[PPOState, Float[Array, ""]]:
         """Returns the state with the rollout's raw observations in its statistics, and how many merges were dropped."""
         normalizers, rejected = {}, jnp.float32(0.0)
+        batch = (rollout.act.observations, rollout.valid, self.axis_name)
         for name, model in (("actor", self.actor), ("critic", self.critic)):
-            normalizers[name], accepted = model.merge(
-                state.normalizers[name], rollout.act.observations, rollout.valid, self.axis_name
-            )
-            rejected += 1.0 - accepted
+            merged, accepted = model.merge(state.normalizers[name], *batch)
+            normalizers[name], also = model.merge_batch_norm(state.parameters[name]["network"], merged, *batch)
+            rejected += 1.0 - (accepted & also)
         return state.replace(normalizers=normalizers), rejected
 
     def _normalized(self, advantages: Array, weights: Array) -> Array:
@@ -354,4 +368,8 @@ class PPO:
         return self.actor.apply(parameters["actor"]["network"], normalizers["actor"], observations)
 
     def _values(self, parameters: PyTree, normalizers: PyTree, observations: Observations) -> Float[Array, "..."]:
-        return self.critic.apply(parameters["critic"]["network"], normalizers["critic"], observations)[..., 0]
+        network, normalizer = parameters["critic"]["network"], normalizers["critic"]
+        if self.settings.share_cnn_encoders:
+            actors = parameters["actor"]["network"], normalizers["actor"]
+            network, normalizer = with_encoders(network, normalizer, *actors)
+        return self.critic.apply(network, normalizer, observations)[..., 0]

@@ -17,8 +17,8 @@ class PPOState:
 
     Attributes:
         parameters: {"actor": {"network", "distribution"}, "critic": {"network"}}; gradients are clipped a top-level
-            entry.
-        normalizers: {"actor", "critic"}: observation statistics, or None where a model does not normalise.
+            entry. Encoders that both share are the actor's, so that they are clipped and stepped once.
+        normalizers: {"actor", "critic"}: the statistics of `Model.init_normalizer`, moved after each update only.
         optimizer: the optimizer's state.
         hyperparameters: current values of the config's floats, the learning rate among them.
         rejected_updates: mini-batch updates rejected in a row, up to now.

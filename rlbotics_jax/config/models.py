@@ -117,12 +117,15 @@ class CNNEncoderConfig(ConfigBase):
         kernel_size: side of the square kernel, per layer. 3 is the smallest centred kernel.
         stride: stride of the convolution, per layer. 1 leaves nothing out.
         dilation: spacing of the kernel's points, per layer. 1 has no gaps.
-        padding: none, zeros, reflect, replicate or circular. none, as in RLBotics.
-        norm: none, batch or layer, per layer. none: batch statistics disturb the policy between acting and updating.
-        activation: after each layer, by one of the names that the MLP's activation has. elu as there.
+        padding: none, zeros, reflect, replicate or circular, by as much as RLBotics does: about half of what the kernel
+            spans, less with a stride. none, as in RLBotics.
+        norm: none, batch or layer, per layer. batch divides by running statistics, which move once an iteration. none,
+            since every move of the statistics disturbs what was learned on the ones before.
+        activation: after each layer, by one of the names that the MLP's activation has; crelu doubles the channels. elu
+            as there.
         max_pool: whether to pool (3x3, stride 2, padding 1) after a layer, per layer. false, as in RLBotics.
         global_pool: none, max or avg over the last feature map; none keeps where things are in the image.
-        flatten: whether the features are flattened for the MLP behind it, which needs it: true.
+        flatten: true; the MLP behind it cannot read features that are not flattened.
     """
 
     output_channels: tuple[int, ...] = (32, 64, 64)
@@ -154,6 +157,8 @@ class CNNEncoderConfig(ConfigBase):
         self.check_one_of("padding", PADDING_MODES)
         self.check_one_of("activation", ACTIVATIONS)
         self.check_one_of("global_pool", GLOBAL_POOL_TYPES)
+        if not self.flatten:
+            raise ConfigError("flatten", "must be true, since an MLP reads the features, got false")
 
     def _entries(self, name: str) -> list[tuple[str, Any]]:
         value = getattr(self, name)
@@ -178,12 +183,14 @@ def _encoders(value: Any) -> CNNEncoderConfig | dict[str, CNNEncoderConfig] | No
 
 @dataclass(frozen=True)
 class CNNConfig(MLPConfig):
-    """An MLP behind convolutional encoders; every key of `MLPConfig` configures the MLP.
+    """An MLP behind convolutional encoders, one for each image among the observation groups; vectors join behind them.
+
+    Every key of `MLPConfig` configures the MLP. obs_normalization also normalises images, by channel.
 
     Attributes:
-        class_name: CNNModel. It is read and validated here; building it is refused by the model registry.
-        cnn_cfg: one encoder, or a mapping from observation group to encoder. It has no useful default, since images
-            differ, and must be given.
+        class_name: CNNModel, or a Flax module of your own (see `rlbotics_jax.models.make_model`).
+        cnn_cfg: one encoder, of which each image group has its own copy, or a mapping from image group to encoder. It
+            has no useful default, since images differ, and must be given.
     """
 
     class_name: str | type = "CNNModel"

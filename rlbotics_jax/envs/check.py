@@ -17,8 +17,8 @@ def check_environment(environment: Environment) -> None:
 
     Raises:
         ValueError: in one sentence, naming the member or the leaf: a missing attribute, observations that are no dict
-            of float vectors, a reward or termination of the wrong shape or dtype, action bounds of the wrong length,
-            or a leaf whose structure, shape, dtype or weak type differs between reset and step.
+            of vectors and images, a reward or termination of the wrong shape or dtype, action bounds of the wrong
+            length, or a leaf whose structure, shape, dtype or weak type differs between reset and step.
     """
     name = type(environment).__name__
     for member in ("num_actions", "action_low", "action_high", "episode_length", "dt", "reset", "step"):
@@ -70,9 +70,10 @@ def _check_fields(name: str, state: Any) -> None:
     if not isinstance(state.observations, dict) or not state.observations:
         raise ValueError(f"{name}.reset: observations must be a dict of groups, such as {{'observation': array}}.")
     for group, leaf in state.observations.items():
-        if not _is_array(leaf, 1, jnp.float32):
+        if not (_is_array(leaf, 1, jnp.float32) or _is_array(leaf, 3, jnp.float32) or _is_array(leaf, 3, jnp.uint8)):
             raise ValueError(
-                f"{name}.reset: observations[{group!r}] is {_describe(leaf)}; allowed: a float32 vector (n,)."
+                f"{name}.reset: observations[{group!r}] is {_describe(leaf)}; allowed: a float32 vector (n,), or an "
+                "image (C, H, W) of float32 or uint8."
             )
     if not _is_array(state.reward, 0, jnp.float32):
         raise ValueError(f"{name}.reset: reward is {_describe(state.reward)}; allowed: a float32 scalar.")
