@@ -71,10 +71,10 @@ def _check_network(name: str, model: Model, given: Mapping[str, np.ndarray], wan
         there, here = ("MLPModel", "CNNModel") if is_cnn else ("CNNModel", "MLPModel")
         raise ConfigError(f"{key}.class_name", f"the file has {there}, the config {here}")
     normalizes = bool(_parts(given, "obs_normalizer"))
-    if is_cnn and normalizes:
+    if is_cnn and normalizes and model.normalized and model.images_normalized:
         raise ConfigError(
-            f"{key}.obs_normalization",
-            "the file's CNNModel normalises its vectors and not its images, which has no counterpart here",
+            f"{key}.image_normalization",
+            "the file's CNNModel normalises vectors alone, the config images too; set it to false",
         )
     if normalizes != model.normalized:
         there, here = shown(normalizes), shown(model.normalized)

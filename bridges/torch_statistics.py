@@ -1,6 +1,6 @@
 """What torch keeps in buffers: the statistics of the observations, and those of batch normalisations, and back.
 
-obs_normalizer._mean, _var (1, n), count        NormalizerState mean, variance (n,), count, of one input vector
+obs_normalizer._mean, _var (1, n), count        NormalizerState mean, variance (n,), count, of the vectors side by side
 cnn.<k>.running_mean, running_var (O,)          NormalizerState norm_<i> of encoder_<group>, count of updates
 """
 
@@ -32,12 +32,14 @@ def statistics_to_torch(model: Model, network: PyTree, statistics: Any) -> dict[
     """
     if statistics is None:
         return {}
-    if isinstance(statistics, NormalizerState):
-        mean, variance, count = (array[None] if array.ndim else array for array in _arrays(statistics))
+    states = _observations(model, statistics)
+    buffers = {}
+    if states:
+        means, variances, counts = zip(*(_arrays(state) for state in states.values()), strict=True)
+        mean, variance, count = np.concatenate(means)[None], np.concatenate(variances)[None], counts[0]
         # Empty statistics are the identity here; there they give x / (std + 0.01).
         std = np.sqrt(variance) if count else np.full_like(variance, 1.0 - EPSILON)
-        return dict(zip((*_OBSERVATIONS, "obs_normalizer._std"), (mean, variance, count, std), strict=True))
-    buffers = {}
+        buffers |= zip((*_OBSERVATIONS, "obs_normalizer._std"), (mean, variance, count, std), strict=True)
     for encoder, layer, names in _batch_norms(model, network, statistics):
         buffers |= zip(names, _arrays(statistics.batch_norm[encoder][layer]), strict=True)
     return buffers
@@ -47,17 +49,32 @@ def statistics_from_torch(model: Model, network: PyTree, like: Any, arrays: Mapp
     """Returns the statistics in these arrays, of the kind that `like` is; arguments as above."""
     if like is None:
         return None
+    states = _observations(model, like)
+    if states:
+        merged = _state(arrays, _OBSERVATIONS)
+        ends = np.cumsum([state.mean.size for state in states.values()])[:-1]
+        parts = zip(jnp.split(merged.mean, ends), jnp.split(merged.variance, ends), strict=True)
+        states = {group: NormalizerState(*part, merged.count) for group, part in zip(states, parts, strict=True)}
     if isinstance(like, NormalizerState):
-        return _state(arrays, _OBSERVATIONS)
+        return states[""]
     batch_norm: dict[str, dict[str, NormalizerState]] = {}
     for encoder, layer, names in _batch_norms(model, network, like):
         batch_norm.setdefault(encoder, {})[layer] = _state(arrays, names)
-    return like.replace(batch_norm=batch_norm)
+    return like.replace(observations=states, batch_norm=batch_norm)
 
 
-def _batch_norms(model: Model, network: PyTree, statistics: GroupStatistics) -> list[tuple[str, str, tuple[str, ...]]]:
+def _observations(model: Model, statistics: NormalizerState | GroupStatistics) -> dict[str, NormalizerState]:
+    """Returns the observations' statistics, of all side by side, or of each group in the order in which they stand."""
+    if isinstance(statistics, NormalizerState):
+        return {"": statistics}
+    return {group: statistics.observations[group] for group in model.groups if group in statistics.observations}
+
+
+def _batch_norms(model: Model, network: PyTree, statistics: Any) -> list[tuple[str, str, tuple[str, ...]]]:
     """Returns (encoder, layer, torch's names of mean, variance and count) of all batch normalisations."""
     found = []
+    if not isinstance(statistics, GroupStatistics):
+        return found
     for group, prefix in encoder_prefixes(network["params"]).items():
         numbers = positions(model.module.encoder_config(group))
         for layer in statistics.batch_norm.get(encoder_name(group), {}):

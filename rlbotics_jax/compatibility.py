@@ -32,6 +32,11 @@ _SHAPES = (
     "runner.critic.hidden_dims",
     "runner.actor.obs_normalization",
     "runner.critic.obs_normalization",
+    "runner.actor.image_normalization",
+    "runner.critic.image_normalization",
+    "runner.actor.cnn_cfg",
+    "runner.critic.cnn_cfg",
+    "runner.algorithm.share_cnn_encoders",
     "runner.actor.distribution_cfg.std_type",
 )
 """Keys that explain a state of other shapes."""

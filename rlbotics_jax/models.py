@@ -150,7 +150,12 @@ class GroupModel(Model):
     """Hands its groups to the module apart: {group: (B, n) or (B, C, H, W)} in their order, each normalised by itself.
 
     Its statistics are a `GroupStatistics`, also where they are empty.
+
+    Attributes:
+        images_normalized: whether images are normalised where vectors are.
     """
+
+    images_normalized: bool = True
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """As `Model.check`; a module's own `check_groups` then sees the shapes of its groups."""
@@ -178,7 +183,11 @@ class GroupModel(Model):
         groups = self.read(observations)
         variables = jax.eval_shape(lambda: self.module.init(jax.random.key(0), groups))
         return GroupStatistics(
-            observations={group: init_normalizer(x.shape[1]) for group, x in groups.items() if self.normalized},
+            observations={
+                group: init_normalizer(x.shape[1])
+                for group, x in groups.items()
+                if self.normalized and (self.images_normalized or x.ndim == 2)
+            },
             batch_norm=_empty(variables.get(BATCH_NORM, {})),
         )
 
@@ -291,5 +300,7 @@ def make_model(name: str, config: Any, num_outputs: int, output_gain: float) -> 
     given = {field: FrozenDict(value) if isinstance(value, dict) else value for field, value in given.items()}
     module = module_class(**given)
     groups = tuple(config.obs_groups[name])
-    kind = GroupModel if getattr(module_class, "takes_groups", False) else Model
-    return kind(module, groups, num_outputs, model_config.obs_normalization, model_config.obs_clip)
+    common = (module, groups, num_outputs, model_config.obs_normalization, model_config.obs_clip)
+    if not getattr(module_class, "takes_groups", False):
+        return Model(*common)
+    return GroupModel(*common, images_normalized=getattr(model_config, "image_normalization", True))

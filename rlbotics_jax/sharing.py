@@ -33,6 +33,7 @@ def check_sharing(actor: Model, critic: Model, shapes: Mapping[str, tuple[int, .
             raise ConfigError(KEY, f"actor and critic have different encoders of {group!r}; give both the same cnn_cfg")
     for key, ours, theirs in (
         ("obs_normalization", actor.normalized, critic.normalized),
+        ("image_normalization", actor.images_normalized, critic.images_normalized),
         ("obs_clip", actor.obs_clip, critic.obs_clip),
     ):
         if ours != theirs:

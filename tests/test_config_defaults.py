@@ -110,6 +110,7 @@ DEFAULTS = {
         "obs_clip": None,
         "distribution_cfg": None,
         "cnn_cfg": None,
+        "image_normalization": True,
     },
     CNNEncoderConfig: {
         "output_channels": (32, 64, 64),

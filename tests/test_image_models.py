@@ -152,6 +152,20 @@ def test_without_normalisation_there_are_no_statistics():
     np.testing.assert_array_equal(model.apply(parameters, empty, FIRST), expected)
 
 
+def test_images_may_be_left_out_of_the_normalisation():
+    config = OnPolicyRunnerConfig(
+        obs_groups={"actor": ("speed", "camera"), "critic": ("speed",)},
+        actor=CNNConfig(
+            cnn_cfg=ENCODER,
+            obs_normalization=True,
+            image_normalization=False,
+            distribution_cfg=GaussianDistributionConfig(),
+        ),
+    )
+    model = make_model("actor", config, 2, 1.0)
+    assert list(model.init_normalizer(FIRST).observations) == ["speed"]
+
+
 def test_running_statistics_blend_literal():
     """Weights 1, 1/2, 1/3 ... and then 0.1; a batch of nothing changes nothing."""
 

@@ -83,11 +83,21 @@ def test_part_that_the_config_has_no_place_for():
         check_fits(checkpoint(values), *make(**CNN, **IMAGE))
 
 
-def test_normalised_vectors_beside_images_have_no_counterpart():
+@pytest.mark.parametrize(
+    ("actor", "sentence"),
+    [
+        ({}, "runner.actor.obs_normalization: the file has true, the config false"),
+        (
+            {"actor__obs_normalization": True},
+            "runner.actor.image_normalization: the file's CNNModel normalises vectors alone, the config images too; set it",
+        ),
+    ],
+)
+def test_an_image_model_that_normalises_its_vectors_alone(actor, sentence):
     values = cnn_values()
     values["actor_state_dict"] |= normalizer()
-    with pytest.raises(ConfigError, match="normalises its vectors and not its images"):
-        check_fits(checkpoint(values), *make(**CNN, **IMAGE))
+    with pytest.raises(ConfigError, match=sentence):
+        check_fits(checkpoint(values), *make(**{**CNN, **IMAGE, **actor}))
 
 
 @pytest.mark.parametrize(

@@ -185,16 +185,19 @@ def _encoders(value: Any) -> CNNEncoderConfig | dict[str, CNNEncoderConfig] | No
 class CNNConfig(MLPConfig):
     """An MLP behind convolutional encoders, one for each image among the observation groups; vectors join behind them.
 
-    Every key of `MLPConfig` configures the MLP. obs_normalization also normalises images, by channel.
+    Every key of `MLPConfig` configures the MLP.
 
     Attributes:
         class_name: CNNModel, or a Flax module of your own (see `rlbotics_jax.models.make_model`).
         cnn_cfg: one encoder, of which each image group has its own copy, or a mapping from image group to encoder. It
             has no useful default, since images differ, and must be given.
+        image_normalization: whether obs_normalization is for images too, which are normalised by channel; false is for
+            the vectors beside them alone, as in rsl_rl. true, so that the switch means all observations.
     """
 
     class_name: str | type = "CNNModel"
     cnn_cfg: CNNEncoderConfig | dict[str, CNNEncoderConfig] | None = field(default=None, metadata={"parse": _encoders})
+    image_normalization: bool = True
 
     def validate(self) -> None:
         super().validate()

@@ -35,8 +35,10 @@ def checkpoints(request, tmp_path_factory):
 
 
 def config_of(case: str):
-    images = list(IMAGES) if case == "cnn" else []
-    model = {"class_name": "CNNModel", "cnn_cfg": CNN} if images else {"obs_normalization": case == "scalar"}
+    images = list(IMAGES) if "cnn" in case else []
+    model = {"obs_normalization": case in ("scalar", "normalized_cnn")}
+    if images:
+        model |= {"class_name": "CNNModel", "cnn_cfg": CNN, "image_normalization": False}
     std_type = "log" if case == "log" else "scalar"
     return make_config(
         {"actor": ACTOR + images, "critic": CRITIC + images},
@@ -45,13 +47,13 @@ def config_of(case: str):
     )
 
 
-@pytest.mark.parametrize("case", ["scalar", "log", "cnn"])
+@pytest.mark.parametrize("case", ["scalar", "log", "cnn", "normalized_cnn"])
 def test_networks_compute_the_same_and_training_goes_on(checkpoints, case):
     if not (checkpoints / f"{case}.pt").is_file():
-        assert case == "cnn" and not (checkpoints / "state_dependent.pt").is_file()  # rsl_rl 3.0 has neither
+        assert "cnn" in case and not (checkpoints / "state_dependent.pt").is_file()  # rsl_rl 3.0 has neither
         return
     config = config_of(case)
-    task = JaxTask(tuple({**VECTORS, **(IMAGES if case == "cnn" else {})}.items()))
+    task = JaxTask(tuple({**VECTORS, **(IMAGES if "cnn" in case else {})}.items()))
     state = load_torch_checkpoint(checkpoints / f"{case}.pt", config, task)
     wanted = dict(np.load(checkpoints / f"{case}.npz"))
     observations = {group: wanted[group] for group in dict(task.shapes)}

@@ -123,6 +123,7 @@ def main(folder: Path) -> None:
     write(folder, "recurrent", VECTORS, train_cfg("scalar", False, None, True), False)
     if (MAJOR, MINOR) >= (3, 3):
         write(folder, "cnn", {**VECTORS, **IMAGES}, train_cfg("scalar", False, CNN, False), True)
+        write(folder, "normalized_cnn", {**VECTORS, **IMAGES}, train_cfg("scalar", True, CNN, False), True)
         write(
             folder, "state_dependent", VECTORS, train_cfg("scalar", False, None, False, state_dependent_std=True), False
         )
