@@ -40,7 +40,7 @@ _NUMPY_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """One layer of an encoder, with the sizes that its image gives it.
+    """One layer of an encoder, with the padding that its image asks for.
 
     Attributes:
         channels, kernel, stride, dilation, norm, max_pool: as the config has them for this layer.

@@ -23,6 +23,9 @@ class Algorithm(Protocol):
         config_class: (class attribute) the config dataclass that `runner.algorithm` of a YAML file is read into.
         parts: (class attribute, optional) what `runner.load` calls the parts of the state, and where in it they are:
             {"actor": "parameters.actor"}. Without it, the parts are the fields of the state.
+
+    Optional: check_observations(shapes) raises ConfigError where a model cannot read the environment's groups, given
+    {group: shape}; it is called before anything is compiled.
     """
 
     axis_name: str | None

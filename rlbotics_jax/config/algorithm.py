@@ -68,7 +68,8 @@ class PPOConfig(ConfigBase):
         num_mini_batches: parts per pass, each one gradient step. 4 keeps them large with thousands of environments.
         schedule: adaptive holds the KL divergence near desired_kl by moving the learning rate; fixed does not. adaptive
             spares tuning the rate for each robot.
-        value_loss_coef: weight of the value loss. 1.0, since actor and critic share no parameters.
+        value_loss_coef: weight of the value loss. 1.0, since actor and critic share no parameters unless
+            share_cnn_encoders is true.
         clip_param: bound on the change of the probability ratio. 0.2 is the paper's value.
         use_clipped_value_loss: also bound the change of the value by clip_param. false here: the bound is absolute, so
             that its effect depends on the scale of the returns and it slows the critic where they are large. RLBotics'
@@ -81,7 +82,8 @@ class PPOConfig(ConfigBase):
         max_grad_norm: bound on the norm of the gradient, separately for actor and critic. 1.0 is RLBotics' value.
         normalize_advantage_per_mini_batch: normalise advantages in each mini-batch instead of once per rollout. false,
             since the moments of the whole rollout have less noise.
-        share_cnn_encoders: let the critic use the actor's image encoders. false, as in RLBotics.
+        share_cnn_encoders: let the critic use the actor's image encoders; both must read the same images, with the same
+            encoders, obs_normalization and obs_clip. false, as in RLBotics.
         max_rejected_updates: training stops with an error after so many consecutive mini-batch updates with non-finite
             gradients. 100 is more than one iteration has, so that one bad rollout does not end a run.
         rnd_cfg: settings of random network distillation, or null for none.
