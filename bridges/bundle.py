@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bridges import policy as policy_module
-from bridges.metadata import decode_metadata
+from rlbotics_jax.metadata import decode_metadata
 
 POLICY, CODE, METADATA, EXAMPLE = FILES = ("policy.onnx", "policy.py", "metadata.json", "example.py")
 """What a bundle holds."""
@@ -26,8 +26,8 @@ def write_bundle(policy_file: str | Path, directory: str | Path) -> Path:
 
     Args:
         policy_file: an exported policy, of this library or another.
-        directory: the folder to write; missing parents are made. An empty folder or an earlier bundle is replaced, and
-            with it what was changed in its files.
+        directory: the folder to write; missing parents are made. An empty folder or an earlier bundle is replaced, but
+            the example.py in it is kept: it may be somebody's control loop by now.
 
     Returns:
         The folder.
@@ -46,7 +46,8 @@ def write_bundle(policy_file: str | Path, directory: str | Path) -> Path:
         shutil.copyfile(policy_file, folder / POLICY)
         shutil.copyfile(policy_module.__file__, folder / CODE)
         (folder / METADATA).write_text(metadata + "\n", encoding="utf-8")
-        shutil.copyfile(Path(__file__).with_name("bundle_example.py"), folder / EXAMPLE)
+        kept = Path(directory) / EXAMPLE
+        shutil.copyfile(kept if kept.is_file() else Path(__file__).with_name("bundle_example.py"), folder / EXAMPLE)
     return Path(directory)
 
 
@@ -55,17 +56,22 @@ def _replacing_folder(directory: Path) -> Iterator[Path]:
     """Gives a temporary folder beside `directory` and moves it into its place; after an error all is as it was."""
     check_replaceable(directory)
     directory = directory.resolve()  # the folder behind a link, not the link
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as workspace:
+    with contextlib.ExitStack() as stack:
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            temporary = tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent)
+        except OSError as error:  # which names a folder that nobody gave
+            raise OSError(error.errno, error.strerror, str(directory)) from error
+        workspace = stack.enter_context(temporary)
         new, old = Path(workspace, "new"), Path(workspace, "old")
         new.mkdir()
         yield new
-        if directory.exists():
-            directory.rename(old)
         try:
+            if directory.exists():
+                directory.rename(old)
             new.rename(directory)
-        except OSError:
-            if old.exists():
+        except BaseException:
+            if old.exists() and not directory.exists():
                 old.rename(directory)
             raise
 

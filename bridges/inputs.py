@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
-INPUT = "observation"
+INPUT, OUTPUT = "observation", "action"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Inputs:
     """The inputs of a policy that reads these groups, group -> shape, (n,) or (C, H, W), in their order.
 
     Vectors alone are one input `observation` (batch, n), side by side; one image alone is `observation` (batch, C, H,
-    W); of images and other groups each is an input of its own, by its name.
+    W); of images and other groups each is an input of its own, by its name. (A group `action` becomes `action_input`:
+    the output has that name.)
     """
 
     groups: Mapping[str, tuple[int, ...]]
@@ -47,7 +48,9 @@ class Inputs:
         """Input name -> shape of one row."""
         if self.is_one_vector:
             return {INPUT: (sum(size for (size,) in self.groups.values()),)}
-        return dict(self.groups) if len(self.groups) > 1 else {INPUT: next(iter(self.groups.values()))}
+        if len(self.groups) == 1:
+            return {INPUT: next(iter(self.groups.values()))}
+        return {f"{OUTPUT}_input" if group == OUTPUT else group: shape for group, shape in self.groups.items()}
 
     def split(self, *arrays: Array) -> dict[str, Array]:
         """Returns {group: (batch, *shape)} of the inputs' arrays; a single group is passed on without a slice."""
@@ -60,6 +63,16 @@ class Inputs:
         }
 
     def join(self, observations: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Returns input -> rows of {group: rows}, as float32."""
+        """Returns input -> rows of {group: rows}, as float32.
+
+        Raises:
+            ValueError: a group is missing, or has other rows than the shapes and the other groups ask for.
+        """
+        if missing := [group for group in self.groups if group not in observations]:
+            raise ValueError(f"The samples lack the group {missing[0]!r}; given are {', '.join(observations)}.")
         rows = [np.asarray(observations[group], np.float32) for group in self.groups]
+        shapes = {group: array.shape for group, array in zip(self.groups, rows, strict=True)}
+        if any(s[1:] != self.groups[g] for g, s in shapes.items()) or len({s[0] for s in shapes.values()}) > 1:
+            wanted = ", ".join(f"{group!r} ({', '.join(map(str, ('k', *s)))})" for group, s in self.groups.items())
+            raise ValueError(f"The samples must have the shapes {wanted} with one k for all, not {shapes}.")
         return dict(zip(self.shapes, [np.concatenate(rows, axis=-1)] if self.is_one_vector else rows, strict=True))

@@ -10,13 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bridges.inputs import Inputs
+from bridges.inputs import OUTPUT, Inputs
 from bridges.onnx_function import export_function, unjit
 from bridges.onnx_parity import ExportError
 
 __all__ = ["ExportError", "export_function", "export_onnx"]
-
-OUTPUT = "action"
 
 
 def export_onnx(
@@ -59,15 +57,20 @@ def export_onnx(
     inputs = Inputs.of(observation_shapes)
     policy, action_mapping = unjit(policy), unjit(action_mapping)
     zeros = inputs.split(*(jnp.zeros((1, *shape)) for shape in inputs.shapes.values()))
+    shape = np.shape(policy(zeros))
+    if len(shape) != 2 or shape[0] != 1:
+        raise ExportError(
+            f"The policy gives an output of shape {shape} for a batch of 1 observation, not (1, actions)."
+        )
     sizes = {group: shape[0] if len(shape) == 1 else list(shape) for group, shape in inputs.groups.items()}
     return export_function(
         lambda *arrays: action_mapping(policy(inputs.split(*arrays))),
         inputs.shapes,
         [OUTPUT],
         path,
-        {"observation_groups": sizes, **(metadata or {})},
+        {**(metadata or {}), "observation_groups": sizes},
         None if samples is None else inputs.join(samples),
-        _action_units(action_mapping, policy(zeros).shape),
+        _action_units(action_mapping, shape),
     )
 
 

@@ -15,10 +15,7 @@ def simplify(model: Any) -> None:
     opset = next(entry.version for entry in model.opset_import if entry.domain == "")
     fold_constants(model.graph, opset)
     merge_nodes(model.graph)
-    used = {*uses(model.graph), *(name for node in model.graph.node for name in node.output)}
-    for collection in (model.graph.initializer, model.graph.value_info):
-        for unused in [item for item in collection if item.name not in used]:
-            collection.remove(unused)
+    _drop_unused(model.graph)
 
 
 def fold_constants(graph: Any, opset: int) -> None:
@@ -39,3 +36,15 @@ def fold_constants(graph: Any, opset: int) -> None:
                 constants[name] = np.asarray(result)
                 graph.initializer.append(numpy_helper.from_array(constants[name], name))
             graph.node.remove(node)
+
+
+def _drop_unused(graph: Any) -> None:
+    """Remove constants that nothing reads, and types of values that are no more, also in the bodies of loops."""
+    used = {*uses(graph), *(name for node in graph.node for name in node.output)}
+    for collection in (graph.initializer, graph.value_info):
+        for unused in [item for item in collection if item.name not in used]:
+            collection.remove(unused)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _drop_unused(attribute.g)

@@ -17,6 +17,7 @@ def merge_nodes(graph: Any) -> None:
     Conv(x, K), Add(bias)           Conv(x, K, bias)
     Pad(x, -inf), MaxPool           MaxPool with pads
     nine nodes of a layer norm      LayerNormalization
+    Slices of all x, Concat         x
     """
     from onnx import numpy_helper
 
@@ -26,6 +27,8 @@ def merge_nodes(graph: Any) -> None:
             _merge_bias(view, node)
         elif node.op_type == "MaxPool":
             _merge_padding(view, node)
+        elif node.op_type == "Concat":
+            _merge_slices(view, node)
 
 
 def uses(graph: Any) -> Iterator[str]:
@@ -65,6 +68,15 @@ class _View:
         self.constants[name] = array
         self.graph.initializer.append(numpy_helper.from_array(array, name))
         return name
+
+    def rename(self, old: str, new: str) -> bool:
+        """Let all nodes read `new` in place of `old`, unless an output or a subgraph reads it; return whether."""
+        readers = [node for node in self.graph.node if old in node.input]
+        if self._uses[old] != sum(list(node.input).count(old) for node in readers):
+            return False
+        for node in readers:
+            node.input[:] = [new if name == old else name for name in node.input]
+        return True
 
     def replace(self, nodes: list[Any], new: Any = None) -> None:
         """Put `new` in place of the last of the nodes, and remove them all."""
@@ -117,6 +129,34 @@ def _merge_padding(view: _View, pool: Any) -> None:
     _set_attributes(pool, **{**attributes, "pads": [*before[2:].tolist(), *after[2:].tolist()]})
     pool.input[0] = pad.input[0]
     view.replace([pad])
+
+
+def _merge_slices(view: _View, concat: Any) -> None:
+    """Observation groups, cut from one input and put side by side again in the same order."""
+    slices = [view.producer(name, "Slice") for name in concat.input]
+    if not all(slices) or len({node.input[0] for node in slices}) > 1:
+        return
+    source = slices[0].input[0]
+    (last, end), position = _extent(view, source), 0
+    for node in slices:
+        starts, ends, axes, *steps = (view.constants.get(name) for name in node.input[1:])
+        if any(array is None for array in (starts, ends, axes, *steps)):
+            return
+        cuts = {int(axis): (int(s), int(e)) for axis, s, e in zip(axes, starts, ends, strict=True)}
+        if any((step != 1).any() for step in steps) or cuts.keys() != {last} or cuts[last][0] != position:
+            return
+        position = cuts[last][1]
+    if position == end and _attributes(concat)["axis"] % (last + 1) == last and view.rename(concat.output[0], source):
+        view.replace([*slices, concat])
+
+
+def _extent(view: _View, name: str) -> tuple[int, int]:
+    """Return the last axis of one of the graph's inputs and its length; (0, -1) of anything else."""
+    for value in view.graph.input:
+        if value.name == name:
+            sizes = value.type.tensor_type.shape.dim
+            return len(sizes) - 1, sizes[-1].dim_value
+    return 0, -1
 
 
 def _merge_layer_norm(view: _View, shift: Any) -> bool:

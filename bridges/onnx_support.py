@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import traceback
 
+from flax import linen as nn
+
 
 def failed_at(error: Exception) -> tuple[str | None, str]:
     """Returns the primitive that a conversion failed at, and the path of its layer, such as `Net/head`.
@@ -18,5 +20,5 @@ def failed_at(error: Exception) -> tuple[str | None, str]:
     if equations := [eqn for index, eqn in enumerate(found) if index == 0 or eqn is not found[index - 1]]:
         names = [str(eqn.source_info.name_stack) for eqn in equations]
         return equations[-1].primitive.name, "/".join(filter(None, names))
-    paths = [path for frame in frames if isinstance(path := getattr(frame.get("self"), "path", None), tuple)]
-    return None, "/".join(paths[-1]) if paths else ""
+    modules = [frame["self"] for frame in frames if isinstance(frame.get("self"), nn.Module)]
+    return None, ("/".join(modules[-1].path) or type(modules[-1]).__name__) if modules else ""

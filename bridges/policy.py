@@ -44,9 +44,9 @@ class Policy:
 
     def __init__(self, path: str | os.PathLike, num_threads: int = 1) -> None:
         self.path = Path(path)
-        self._session = _open(self.path, num_threads)
-        inputs = {value.name: value for value in self._session.get_inputs()}
-        outputs = {value.name: value for value in self._session.get_outputs()}
+        self.session = _open(self.path, num_threads)
+        inputs = {value.name: value for value in self.session.get_inputs()}
+        outputs = {value.name: value for value in self.session.get_outputs()}
         recurrent = _recurrent_states(self.metadata.get("recurrent_states", "{}"))
         actions = [value for name, value in outputs.items() if name not in recurrent.values()]
         if not (
@@ -66,9 +66,10 @@ class Policy:
         self._recurrent = recurrent
         self._state_shapes = {name: shapes.pop(name) for name in recurrent}
         self._shapes = shapes
-        self._name = next(iter(shapes))
+        self.input_name = next(iter(shapes))
         self._num_actions = actions[0].shape[1]
-        self._output_names = [actions[0].name, *recurrent.values()]
+        self.output_name = actions[0].name
+        self._output_names = [self.output_name, *recurrent.values()]
         self._row_by_row = any(value.shape[0] == 1 for value in inputs.values())
         self.reset()
 
@@ -88,11 +89,11 @@ class Policy:
             raise ValueError(
                 f"Policy '{self.path.name}' reads {_names(self._shapes)}: use obs_shapes, which has a shape for each."
             )
-        return self._shapes[self._name]
+        return self._shapes[self.input_name]
 
     @property
     def obs_dim(self) -> int:
-        """Number of values in one observation (the last dimension of an image); raises as `obs_shape`."""
+        """Number of values in one observation; of an image its width, as RLBotics has it. Raises as `obs_shape`."""
         return self.obs_shape[-1]
 
     @property
@@ -103,7 +104,7 @@ class Policy:
     @property
     def metadata(self) -> dict[str, str]:
         """What the exporter wrote beside the graph, for example observation groups and control time step."""
-        return dict(self._session.get_modelmeta().custom_metadata_map)
+        return dict(self.session.get_modelmeta().custom_metadata_map)
 
     def reset(self) -> None:
         """Forget: a recurrent policy starts from zeros again. Does nothing for others."""
@@ -125,7 +126,7 @@ class Policy:
             ValueError: `obs` is no array of numbers, holds a NaN or an infinity, has another shape, lacks an input or
                 has an unknown one; or its batch is not the one whose states a recurrent policy keeps.
         """
-        given = obs if isinstance(obs, dict) else {self._name: obs}
+        given = obs if isinstance(obs, dict) else {self.input_name: obs}
         if given.keys() != self._shapes.keys():
             found = f"one with {_names(obs) or 'nothing'}" if isinstance(obs, dict) else type(obs).__name__
             raise ValueError(
@@ -157,8 +158,8 @@ class Policy:
     def _run(self, feed: dict[str, np.ndarray]) -> np.ndarray:
         """Run the graph on inputs of shape (batch, ...), with the states of the call before, and keep the new ones."""
         if not self._recurrent:
-            return self._session.run(self._output_names, feed)[0]
-        batch = len(feed[self._name])
+            return self.session.run(self._output_names, feed)[0]
+        batch = len(feed[self.input_name])
         if not self._states:
             self._states = {n: np.zeros((batch, *shape), np.float32) for n, shape in self._state_shapes.items()}
         remembered = len(next(iter(self._states.values())))
@@ -167,7 +168,7 @@ class Policy:
                 f"Policy '{self.path.name}' remembers a batch of {remembered}, but was given one of {batch}: call "
                 "reset() before the batch changes."
             )
-        action, *states = self._session.run(self._output_names, {**feed, **self._states})
+        action, *states = self.session.run(self._output_names, {**feed, **self._states})
         self._states = dict(zip(self._recurrent, states))  # noqa: B905 - strict needs Python 3.10
         return action
 
@@ -222,7 +223,7 @@ def _open(path: Path, num_threads: int) -> Any:
             "Running an exported policy needs onnxruntime; install it with: pip install onnxruntime"
         ) from error
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = num_threads
+    options.intra_op_num_threads = int(num_threads)
     options.inter_op_num_threads = 1
     try:
         return onnxruntime.InferenceSession(str(path), sess_options=options, providers=["CPUExecutionProvider"])

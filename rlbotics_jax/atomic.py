@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         OSError: the folder cannot be made or written.
     """
     path = Path(path)
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, "A file is to be written, this is a folder", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:

@@ -1,15 +1,14 @@
 """The metadata of an exported policy: texts beside the graph, and the values that they stand for.
 
-ONNX keeps metadata as strings. Lists are comma-separated, as mjlab writes them, with a semicolon inside an entry that
-is itself a list, and a flag in a list is 0 or 1; mappings are JSON, in their order; numbers have all their digits.
-docs/deployment.md has the keys.
+ONNX keeps metadata as strings. The lists of the keys below are comma-separated, as mjlab writes them, with a semicolon
+inside an entry that is itself a list, and a flag in a list is 0 or 1. Everything else is JSON, a text that could not be
+taken for it as it is. Numbers have all their digits. docs/deployment.md has the keys.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 _NAMES = frozenset({"action_names", "joint_names", "command_names", "observation_names"})
@@ -37,12 +36,16 @@ _TEXTS = frozenset({"library", "version", "config_hash", "run_name", "run_path",
 
 
 def encode_metadata(values: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the texts to write. A key whose value is None is left out.
+    """Returns the texts to write, which `decode_metadata` turns back. A key whose value is None is left out.
 
     Raises:
-        ValueError: a value that is no text, number, flag, list or mapping of them, or a name with a comma in a list.
+        ValueError: a key that is no text; a value that is no text, number, flag, list or mapping of them; in one of the
+            known lists another entry than a name without a comma, or a number.
     """
-    return {key: _encode(key, value) for key, value in values.items() if value is not None}
+    for key in values:
+        if not isinstance(key, str):
+            raise ValueError(f"metadata has the key {key!r}; a key is a text.")
+    return {key: _encode(key, _plain(value)) for key, value in values.items() if value is not None}
 
 
 def decode_metadata(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -53,33 +56,38 @@ def decode_metadata(texts: Mapping[str, str]) -> dict[str, Any]:
     return {key: _decode(key, text) for key, text in texts.items()}
 
 
-def _encode(key: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
+def _plain(value: Any) -> Any:
+    """Returns numpy's and JAX's numbers and arrays, at any depth, as Python's numbers and lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
     if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _encode(key: str, value: Any) -> str:
+    if key in _NAMES | _NUMBERS:  # one number is a list of one
+        return ",".join(_entry(key, entry) for entry in (value if isinstance(value, list) else [value]))
+    if isinstance(value, str) and (key in _TEXTS or _decode(key, value) == value):
+        return value
+    try:
         return json.dumps(value)
-    if isinstance(value, Sequence):
-        return ",".join(_entry(key, entry) for entry in value)
-    return _scalar(key, value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"metadata[{key!r}] holds a {type(value).__name__} that cannot be written ({error}); allowed are texts, "
+            "numbers, flags, and lists and mappings of them."
+        ) from error
 
 
 def _entry(key: str, entry: Any) -> str:
-    if isinstance(entry, str):
-        if "," in entry or ";" in entry:
-            raise ValueError(f"metadata[{key!r}] lists the name {entry!r}; a name in a list has no comma or semicolon.")
-        return entry
-    if isinstance(entry, Sequence):
+    if isinstance(entry, list) and key in _NUMBERS:
         return ";".join(_entry(key, value) for value in entry)
-    return _scalar(key, int(entry) if isinstance(entry, bool) else entry)
-
-
-def _scalar(key: str, value: Any) -> str:
-    if not isinstance(value, bool | int | float):
-        raise ValueError(
-            f"metadata[{key!r}] holds a {type(value).__name__}; allowed are texts, numbers, flags, and lists and "
-            "mappings of them."
-        )
-    return json.dumps(value) if math.isfinite(value) else str(value)
+    if isinstance(entry, str) and key in _NAMES and entry and not set(entry) & {",", ";"}:
+        return entry
+    if isinstance(entry, bool | int | float) and key in _NUMBERS:
+        return str(int(entry) if isinstance(entry, bool) else entry)
+    wanted = "names without a comma or a semicolon" if key in _NAMES else "numbers"
+    raise ValueError(f"metadata[{key!r}] lists {entry!r}; it is a list of {wanted}.")
 
 
 def _decode(key: str, text: str) -> Any:

@@ -48,12 +48,14 @@ class TrainedPolicy:
             observations: a dict of groups, or an array where the policy reads a single group.
 
         Raises:
-            ValueError: an array where several groups are needed.
+            ValueError: an array where several groups are needed, or a dict that lacks one.
         """
         if not isinstance(observations, Mapping):
             if len(self.groups) > 1:
                 raise ValueError(f"This policy reads the groups {', '.join(self.groups)}: pass a dict of them.")
             observations = {self.groups[0]: observations}
+        if missing := [group for group in self.groups if group not in observations]:
+            raise ValueError(f"This policy reads the group {missing[0]!r}; given are {', '.join(observations)}.")
         observations = {group: jnp.asarray(observations[group], self.spec.dtype(group)) for group in self.groups}
         if observations[self.groups[0]].ndim == len(self.spec.observation_shapes[self.groups[0]]):
             return self(jax.tree.map(lambda leaf: leaf[None], observations))[0]

@@ -99,13 +99,15 @@ def test_earlier_bundle_and_empty_folder_are_replaced(policy_file, tmp_path):
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     write_bundle(policy_file, bundle)
-    (bundle / "example.py").write_text("old")
+    (bundle / "example.py").write_text("my robot")
+    (bundle / "policy.py").write_text("old")
     (bundle / "__pycache__").mkdir()
     other = save_policy(tmp_path / "other.onnx", {"observation": (4,)}, {})
     write_bundle(other, bundle)
     assert {entry.name for entry in bundle.iterdir()} == FILES
     assert (bundle / "policy.onnx").read_bytes() == other.read_bytes()
-    assert (bundle / "metadata.json").read_text() == "{}\n" and (bundle / "example.py").read_text() != "old"
+    assert (bundle / "metadata.json").read_text() == "{}\n" and (bundle / "policy.py").read_text() != "old"
+    assert (bundle / "example.py").read_text() == "my robot"
     assert {entry.name for entry in tmp_path.iterdir()} == {"bundle", "trained.onnx", "other.onnx"}
     write_bundle(bundle / "policy.onnx", bundle)  # a bundle out of its own file
     assert (bundle / "policy.onnx").read_bytes() == other.read_bytes()

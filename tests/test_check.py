@@ -123,6 +123,22 @@ def test_bounds_come_in_pairs_and_in_order():
         )
 
 
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (None, "Good.metadata is None; allowed: a dict of what exported policies tell."),
+        (
+            {"action_names": ["left,hip", "knee"]},
+            "Good.metadata['action_names'] lists 'left,hip'; it is a list of names without a comma or a semicolon.",
+        ),
+    ],
+)
+def test_metadata_that_cannot_be_written_is_refused(metadata, expected):
+    environment = Good()
+    object.__setattr__(environment, "metadata", metadata)
+    assert sentence(environment) == expected
+
+
 def test_an_environment_that_cannot_be_hashed_is_refused():
     assert sentence(Good(action_low=[-1.0, -1.0])) == (
         "Good cannot be hashed, which the cache of programs needs; make it @dataclass(frozen=True), with tuples "

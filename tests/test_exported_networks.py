@@ -11,10 +11,10 @@ import pytest
 from flax import linen as nn
 from policies import fresh_policy
 
-from bridges.metadata import decode_metadata
 from bridges.policy import Policy
 from rlbotics_jax.config import ACTIVATIONS, config_hash
 from rlbotics_jax.envs import EnvironmentSpec
+from rlbotics_jax.metadata import decode_metadata
 
 SPEC = EnvironmentSpec({"observation": (6,)}, 2, None, None, 100, 0.02)
 BOUNDED = EnvironmentSpec({"observation": (6,)}, 2, (-2.0, 0.0), (2.0, 10.0), 100, 0.02)

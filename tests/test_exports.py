@@ -12,11 +12,11 @@ from helpers import small_config
 from toys import ActionReward
 
 import rlbotics_jax as rl
-from bridges.metadata import decode_metadata
 from bridges.policy import Policy
 from rlbotics_jax import cli
 from rlbotics_jax.config import config_hash
 from rlbotics_jax.exports import export, export_bundle
+from rlbotics_jax.metadata import decode_metadata
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,15 @@
-"""bridges.metadata: the texts by literal, and back to the values."""
+"""rlbotics_jax.metadata: the texts by literal, and back to the values."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridges.metadata import decode_metadata, encode_metadata
+from rlbotics_jax.metadata import decode_metadata, encode_metadata
 
 VALUES = {
     "library": "rlbotics-jax",
@@ -79,8 +80,40 @@ def test_texts_of_another_exporter_stay_or_become_what_they_look_like():
     assert decode_metadata({"joint_damping": "soft,2"}) == {"joint_damping": "soft,2"}
 
 
-def test_values_that_no_text_stands_for():
-    with pytest.raises(ValueError, match=r"metadata\['joint_names'\] lists the name 'a,b'"):
-        encode_metadata({"joint_names": ["a,b"]})
-    with pytest.raises(ValueError, match=r"metadata\['scene'\] holds a object; allowed are"):
-        encode_metadata({"scene": object()})
+def test_keys_of_ones_own_come_back():
+    values = {
+        "gains": [1.0, 2.0],
+        "flags": [True],
+        "serial": "12",
+        "note": "null",
+        "nested": [[1], {"a": [0.5, None]}],
+        "empty": "",
+        "bounds": [-math.inf],
+        "text": 'say "hip"',
+    }
+    assert decode_metadata(encode_metadata(values)) == values
+    assert encode_metadata({"text": "left hip", "serial": "12"}) == {"text": "left hip", "serial": '"12"'}
+
+
+def test_arrays_are_lists():
+    values = {"joint_stiffness": np.float32([20.0, 0.5]), "dt": np.float64(0.02), "gains": {"p": np.arange(2)}}
+    assert decode_metadata(encode_metadata(values)) == {
+        "joint_stiffness": [20.0, 0.5],
+        "dt": 0.02,
+        "gains": {"p": [0, 1]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"joint_names": ["a,b"]}, r"metadata\['joint_names'\] lists 'a,b'; it is a list of names without a comma"),
+        ({"joint_names": [1]}, r"metadata\['joint_names'\] lists 1; it is a list of names"),
+        ({"joint_damping": ["a"]}, r"metadata\['joint_damping'\] lists 'a'; it is a list of numbers"),
+        ({"scene": object()}, r"metadata\['scene'\] holds a object that cannot be written"),
+        ({1: 2}, "metadata has the key 1; a key is a text"),
+    ],
+)
+def test_values_that_no_text_stands_for(values, message):
+    with pytest.raises(ValueError, match=message):
+        encode_metadata(values)

@@ -109,3 +109,35 @@ def test_a_layer_norm():
 @pytest.mark.parametrize("model", [layer_norm(axes=(2, 3)), layer_norm(shape=(3, 1, 1))], ids=["axes", "scale"])
 def test_another_norm(model):
     assert "LayerNormalization" not in merged(model)
+
+
+VECTOR = (4, 6)
+
+
+def groups(*cuts, output="Identity"):
+    """Slices (start, end) of the last axis, side by side."""
+    constants, nodes = {"axes": np.array([1])}, []
+    for i, (start, end) in enumerate(cuts):
+        constants |= {f"start{i}": np.array([start]), f"end{i}": np.array([end])}
+        nodes.append(("Slice", ["x", f"start{i}", f"end{i}", "axes"], f"s{i}", {}))
+    last = [("Concat", [f"s{i}" for i in range(len(cuts))], "c" if output else "y", {"axis": -1})]
+    last += [(output, ["c"], "y", {})] if output else []
+    return graph([*nodes, *last], shape=VECTOR, **constants)
+
+
+def test_groups_side_by_side_are_the_observation():
+    assert merged(groups((0, 2), (2, 5), (5, 6), output="Tanh"), VECTOR) == ["Tanh"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        groups((0, 2), (3, 6)),
+        groups((0, 2), (2, 5)),
+        groups((2, 6), (0, 2)),
+        groups((0, 2), (2, 6), output=None),
+    ],
+    ids=["gap", "end", "order", "output"],
+)
+def test_groups_that_are_not_the_observation(model):
+    assert merged(model, VECTOR)[:3] == ["Slice", "Slice", "Concat"]

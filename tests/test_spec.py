@@ -93,7 +93,13 @@ def test_bounds_may_be_arrays():
 @pytest.mark.parametrize("bounds", [(None, None), ((-1.0, 0.5), (1.0, 0.75)), ((-INF, 0.5), (INF, 0.75))])
 def test_the_spec_survives_json(bounds):
     spec = EnvironmentSpec(
-        {"joints": (3,), "camera": (3, 8, 6)}, 2, *bounds, 7, 0.02, {"camera": "uint8"}, {"action_names": ["a", "b"]}
+        {"joints": (3,), "camera": (3, 8, 6)},
+        2,
+        *bounds,
+        7,
+        0.02,
+        {"camera": "uint8"},
+        {"action_names": ["a", "b"], "action_scale": [INF, 0.5]},
     )
     read = EnvironmentSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
     assert read == spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from rlbotics_jax.envs.base import Environment, third_party
+from rlbotics_jax.metadata import encode_metadata
 
 
 def check_environment(environment: Environment) -> None:
@@ -18,7 +20,8 @@ def check_environment(environment: Environment) -> None:
     Raises:
         ValueError: in one sentence, naming the member or the leaf: a missing attribute, observations that are no dict
             of vectors and images, a reward or termination of the wrong shape or dtype, action bounds of the wrong
-            length, or a leaf whose structure, shape, dtype or weak type differs between reset and step.
+            length, metadata that cannot be written, or a leaf whose structure, shape, dtype or weak type differs
+            between reset and step.
     """
     name = type(environment).__name__
     for member in ("num_actions", "action_low", "action_high", "episode_length", "dt", "reset", "step"):
@@ -31,6 +34,13 @@ def check_environment(environment: Environment) -> None:
     if not isinstance(environment.dt, float | int) or not environment.dt > 0:
         raise ValueError(f"{name}.dt is {environment.dt!r}; allowed: the seconds between two actions, above 0.")
     _check_bounds(name, environment)
+    metadata = getattr(environment, "metadata", {})
+    if not isinstance(metadata, Mapping):
+        raise ValueError(f"{name}.metadata is {metadata!r}; allowed: a dict of what exported policies tell.")
+    try:
+        encode_metadata(metadata)
+    except ValueError as error:
+        raise ValueError(f"{name}.{error}") from error
     try:
         hash(environment)
     except TypeError:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from rlbotics_jax.envs.base import Environment, third_party
+from rlbotics_jax.metadata import decode_metadata, encode_metadata
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,7 @@ class EnvironmentSpec:
         """Returns the spec as JSON values; an infinite bound becomes the string "inf" or "-inf", JSON having none."""
         values = dataclasses.asdict(self)
         values["observation_shapes"] = {group: list(shape) for group, shape in self.observation_shapes.items()}
+        values["metadata"] = encode_metadata(self.metadata)
         for name in ("action_low", "action_high"):
             if values[name] is not None:
                 values[name] = [bound if math.isfinite(bound) else str(bound) for bound in values[name]]
@@ -101,6 +103,7 @@ class EnvironmentSpec:
             raise ValueError(f"The recorded environment has no {missing[0]!r}; another version has written it.")
         fields = {field.name: values[field.name] for field in dataclasses.fields(cls) if field.name in values}
         fields["observation_shapes"] = {group: tuple(shape) for group, shape in fields["observation_shapes"].items()}
+        fields["metadata"] = decode_metadata(fields.get("metadata", {}))
         for name in ("action_low", "action_high"):
             if fields[name] is not None:
                 fields[name] = tuple(float(bound) for bound in fields[name])
@@ -131,5 +134,5 @@ def environment_spec(environment: Environment) -> EnvironmentSpec:
         observation_dtypes={
             group: str(leaf.dtype) for group, leaf in state.observations.items() if leaf.dtype != jnp.float32
         },
-        metadata=dict(getattr(environment, "metadata", {})),
+        metadata=decode_metadata(encode_metadata(getattr(environment, "metadata", {}))),
     )
