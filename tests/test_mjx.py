@@ -118,3 +118,13 @@ def test_a_state_is_drawn_from_the_task_s_camera():
         np.testing.assert_array_equal(first, again)
         changed = np.argwhere(np.abs(first.astype(int) - second).max(axis=-1) > 20)
         assert len(changed) > 200 and np.ptp(changed[:, 1]) > 30  # the ball, where it was and where it is
+
+
+def test_exported_policies_tell_the_actuators_names():
+    @dataclasses.dataclass(frozen=True)
+    class Named(MjxEnvironment):
+        xml: ClassVar[str] = XML.replace(
+            "</actuator>", '<motor name="push" joint="hinge" ctrlrange="-1 1"/></actuator>'
+        )
+
+    assert Named().metadata == {"action_names": ["actuator_0", "push"]}

@@ -120,7 +120,7 @@ class MjxEnvironment:
     @property
     def metadata(self) -> dict[str, list[str]]:
         """What exported policies tell of the task: the actuators' names, in the order of the action."""
-        return {"action_names": [self.model.actuator(i).name for i in range(self.model.nu)]}
+        return {"action_names": [self.model.actuator(i).name or f"actuator_{i}" for i in range(self.model.nu)]}
 
     def initial_state(self, key: Array) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
         """Returns random initial positions and velocities; the model's `qpos0` at rest unless overridden."""
