@@ -6,7 +6,6 @@ It needs torch (`pip install torch`), which the library itself does not.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,20 +14,20 @@ import jax
 
 from bridges.onnx_parity import ExportError
 from bridges.torch_checks import check_exportable, check_fits, check_is_ppo
+from bridges.torch_config import config_beside, rlbotics_runner_section
 from bridges.torch_files import import_torch, read_torch_file, write_torch_file
 from bridges.torch_layouts import parse_checkpoint
 from bridges.torch_state import checkpoint_values, fill_state
 from rlbotics_jax.algorithms import PPO, hyperparameters_of, make_algorithm
 from rlbotics_jax.build import build_algorithm, build_environment, resolve_config, state_like, with_seed
 from rlbotics_jax.checkpoint import Checkpoints
-from rlbotics_jax.config import Config, ConfigError, from_dict, load_config
+from rlbotics_jax.config import Config
 from rlbotics_jax.devices import resolve_device
 from rlbotics_jax.envs import EnvironmentSpec, VectorizedEnvironment
 from rlbotics_jax.packing import difference, fill, layout_of
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.program import make_program
-from rlbotics_jax.registry import import_path
-from rlbotics_jax.runs import CONFIG_FILE, recorded_environment, run_config
+from rlbotics_jax.runs import recorded_environment, run_config
 from rlbotics_jax.types import TrainState
 
 __all__ = [
@@ -37,14 +36,12 @@ __all__ = [
     "export_torch_checkpoint",
     "export_torchscript",
     "load_torch_checkpoint",
+    "rlbotics_runner_section",
     "save_torch_checkpoint",
 ]
 
 if TYPE_CHECKING:
     from rlbotics_jax.train import TrainResult
-
-_ALGORITHM = "shared.algorithm."
-"""Where in a saved state the algorithm's own begins."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +59,18 @@ def load_torch_checkpoint(path: str | os.PathLike, config: Any = None, env: Any 
     """Returns a state with which `train(config, env, state=state)` goes on from a PyTorch checkpoint.
 
     It holds the file's networks, standard deviation, observation statistics, learning rate, iteration, and the moments
-    of its optimizer where the config names the same one (the file does not tell Adam from AdamW); a warning tells where
-    they start afresh. Environments, random key and step counter begin anew: no such file has them. The best policy is
-    the file's, with its score where the file is RLBotics' model_best.pt, else without one.
+    of its optimizer where the config names the same one. A file does not name its optimizer: Adam's moments are AdamW's
+    too. A warning tells where moments are missing or dropped, and where the file's weight decay (AdamW's is 0.01, all
+    others' 0) is not that of the config's optimizer. Environments, random key and step counter begin anew: no such file
+    has them. The best policy is the file's, with its score where the file is RLBotics' model_best.pt, else without one:
+    the `best_metric` of model_100.pt belongs to a policy that is not in it.
 
     Nothing in a file tells its activation, the class of its distribution and the order of its observations: those must
-    be right in the config. rsl_rl's `crelu` is CELU, which is not built here. A file that was saved before the first
-    update divides observations by 1.01 where this library leaves them as they are. A uint8 image is divided by 255
-    here; there, the environment has to.
+    be right in the config. RLBotics trains the logarithm of the standard deviation, whatever its `std_type` says: its
+    files go on exactly as there only with `std_type: log`; with `scalar`, the same gradients move it otherwise.
+    rsl_rl's `crelu` is CELU, which is not built here. A file that was saved before the first update divides
+    observations by 1.01 where this library leaves them as they are. A uint8 image is divided by 255 here; there, the
+    environment has to.
 
     Args:
         path: of RLBotics 0.1 or rsl_rl 3 to 5: `model_100.pt`, `model_best.pt`. Nothing in the file is run.
@@ -77,8 +78,8 @@ def load_torch_checkpoint(path: str | os.PathLike, config: Any = None, env: Any 
         env: as `train` takes it.
 
     Raises:
-        FileNotFoundError, ValueError: the file cannot be read, or holds a part that has no counterpart here, such as a
-            recurrent network, a state-dependent standard deviation, a distillation or random network distillation.
+        OSError, ValueError: the file is missing, cannot be read, or holds a part that has no counterpart here, such as
+            a recurrent network, a state-dependent standard deviation, a distillation or random network distillation.
         ConfigError: the file does not fit the config; the key, with both values.
         ImportError: torch is not installed.
     """
@@ -100,45 +101,15 @@ def load(path: str | os.PathLike, config: Any = None, env: Any = None) -> Loaded
         return Loaded(fill_state(state, algorithm, checkpoint), config, environment, algorithm, spec)
 
 
-def config_beside(path: str | os.PathLike, env: Any = None) -> Config:
-    """Returns the config that lies beside a checkpoint as config.json, where RLBotics' runner writes it.
-
-    RLBotics writes no section `env`: `env` then gives the task and the number of environments.
-
-    Args:
-        path: the checkpoint.
-        env: a vectorised environment; not needed where the file has the section.
-
-    Raises:
-        FileNotFoundError: there is no config.json.
-        ConfigError: it cannot be used, or lacks the section `env` and none is given.
-    """
-    file = Path(path).parent / CONFIG_FILE
-    if not file.is_file():
-        raise FileNotFoundError(f"There is no {CONFIG_FILE} beside '{path}': give the config.")
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        values = {}
-    if "obs_groups" not in values:  # it is a whole config, or load_config tells what is wrong with it
-        return load_config(file)
-    if not isinstance(env, VectorizedEnvironment):
-        problem = "RLBotics writes no such section: give a config that has one, or env=vectorize(environment, num_envs)"
-        raise ConfigError("env", problem, str(file))
-    section = {"id": import_path(type(env.environment)), "num_envs": env.num_envs}
-    try:
-        return from_dict({"env": section, "runner": values})
-    except ConfigError as error:
-        raise error.in_file(str(file)) from error.__cause__
-
-
 def save_torch_checkpoint(result: TrainResult, path: str | os.PathLike) -> Path:
     """Writes the last state of a training run as a checkpoint that RLBotics' runner loads and goes on from.
 
     It holds networks, standard deviation, observation statistics, the optimizer with its moments and learning rate, the
-    iteration and the best score. RLBotics repeats the iteration that it resumes from, and under the adaptive schedule
-    begins with the learning rate of its config. Its config must be this one's `runner` section; it trains the logarithm
-    of the standard deviation, whatever `std_type` says.
+    iteration and the best score: that of the best policy of the training here, or of the model_best.pt that it began
+    with until it is beaten; none where no policy has a score yet. RLBotics repeats the iteration that it resumes from,
+    and under the adaptive schedule begins with the learning rate of its config. Its config must be
+    `rlbotics_runner_section(config)`, which is the section `runner` without the keys that it does not know; it trains
+    the logarithm of the standard deviation, whatever `std_type` says.
 
     Args:
         result: what `train` returned.
@@ -148,9 +119,11 @@ def save_torch_checkpoint(result: TrainResult, path: str | os.PathLike) -> Path:
         The path written.
 
     Raises:
-        ConfigError: RLBotics has no place for a part: a Flax module or an algorithm of one's own, an activation that it
-            lacks, `obs_clip`, an image model with normalised observations or several groups.
+        ConfigError: RLBotics has no place for a part: a Flax module or a distribution of one's own, an algorithm that
+            does not derive from PPO, an activation that it lacks, `obs_clip`, an image model with normalised
+            observations or several groups.
         ImportError: torch is not installed.
+        OSError: the file cannot be written.
     """
     shared, score = result.state.shared, result.best_score
     return _save(result.policy.algorithm, shared.algorithm, int(shared.iteration), score, path)
@@ -161,7 +134,7 @@ def export_torch_checkpoint(run: str | os.PathLike, path: str | os.PathLike) -> 
 
     Raises:
         FileNotFoundError, ValueError: there is no run, or no checkpoint in it that can be read.
-        ConfigError, ImportError: as `save_torch_checkpoint`.
+        ConfigError, ImportError, OSError: as `save_torch_checkpoint`.
     """
     config, spec = run_config(run), EnvironmentSpec.from_dict(recorded_environment(run))
     algorithm = make_algorithm(config.runner, spec.num_actions)
@@ -171,8 +144,7 @@ def export_torch_checkpoint(run: str | os.PathLike, path: str | os.PathLike) -> 
         raise FileNotFoundError(f"'{run}' has no checkpoint; it ended before its first was written.")
     observations, hyperparameters = spec.example_observations(), hyperparameters_of(config.runner.algorithm)
     like = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), observations, hyperparameters))
-    leaves = checkpoints.leaves(iteration, lambda path: path.startswith(_ALGORITHM))
-    leaves = {path.removeprefix(_ALGORITHM): leaf for path, leaf in leaves.items()}
+    leaves = checkpoints.algorithm_leaves(iteration, lambda path: True)
     if found := difference(layout_of(leaves), layout_of(like)):
         raise ValueError(f"'{run}' has {found[0]} {found[1]} where its config asks for {found[2]}.")
     summary = checkpoints.summary(iteration)
@@ -196,9 +168,10 @@ def export_torchscript(policy: TrainedPolicy, path: str | os.PathLike) -> Path:
     Nothing is written unless the module reproduces JAX at batch 1, 2 and 64, as `bridges.onnx.export_onnx` has it.
 
     Raises:
-        ConfigError: the network is a Flax module of one's own, or the algorithm is not PPO.
+        ConfigError: the network is a Flax module of one's own, or the algorithm does not derive from PPO.
         ExportError: the module's actions differ from JAX's.
         ImportError: torch is not installed.
+        OSError: the file cannot be written.
     """
     import_torch("Exporting to TorchScript")
     from bridges.torch_script import write_torchscript

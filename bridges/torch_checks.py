@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from bridges.torch_layouts import NETWORKS, TorchCheckpoint
-from bridges.torch_names import entries, to_torch
+from bridges.torch_names import convert_std, entries, std_of, to_torch
 from bridges.torch_statistics import statistics_to_torch
 from rlbotics_jax.algorithms import PPO
 from rlbotics_jax.algorithms.base import Algorithm
@@ -17,6 +17,7 @@ from rlbotics_jax.algorithms.ppo_types import PPOState
 from rlbotics_jax.cnn import CNNModel
 from rlbotics_jax.config import ConfigError
 from rlbotics_jax.config.errors import shown
+from rlbotics_jax.distributions import GaussianDistribution, SquashedGaussianDistribution
 from rlbotics_jax.models import Model
 
 _WITHOUT_COUNTERPART = ("crelu", "softplus", "mish")
@@ -53,11 +54,15 @@ def check_fits(checkpoint: TorchCheckpoint, algorithm: PPO, state: PPOState) -> 
     state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
     models = {"actor": algorithm.actor, "critic": algorithm.critic}
     wanted = to_torch(entries(models, state.parameters), state.parameters)
+    (std_type,) = state.parameters["actor"]["distribution"]
+    networks = convert_std(
+        checkpoint.networks, std_type, std_of(checkpoint.networks), bounds=algorithm.distribution.std_range
+    )
     try:
         for name in NETWORKS:
             parameters = state.parameters[name]["network"]
             buffers = statistics_to_torch(models[name], parameters, state.normalizers[name])
-            given = dict(checkpoint.networks[name])
+            given = networks[name]
             if algorithm.settings.share_cnn_encoders and name == "critic":
                 given = {key: array for key, array in given.items() if not key.startswith("cnn")}
             _check_network(name, models[name], given, wanted[name] | buffers)
@@ -93,8 +98,7 @@ def _check_network(name: str, model: Model, given: Mapping[str, np.ndarray], wan
         )
     for part in {**wanted, **given}:
         there, here = (str(list(arrays[part].shape)) if part in arrays else "none" for arrays in (given, wanted))
-        # The standard deviation may be its logarithm in one of the two.
-        if there != here and not part.startswith("distribution."):
+        if there != here:
             raise ConfigError(key, f"of {part} the file has {there}, the config {here}")
 
 
@@ -112,13 +116,20 @@ def _widths(arrays: Mapping[str, np.ndarray]) -> list[int]:
 
 
 def check_exportable(algorithm: PPO, state: PPOState) -> None:
-    """Raises where RLBotics has no place for a part of the networks.
+    """Raises where RLBotics has no place for the distribution or a part of the networks.
 
     Raises:
         ConfigError: the key and its value.
     """
     models = {"actor": algorithm.actor, "critic": algorithm.critic}
     entries(models, state.parameters)  # raises where a network is a class of its own
+    distribution, allowed = type(algorithm.distribution), (GaussianDistribution, SquashedGaussianDistribution)
+    if distribution not in allowed:
+        names = " and ".join(each.__name__ for each in allowed)
+        raise ConfigError(
+            "runner.actor.distribution_cfg.class_name",
+            f"{distribution.__name__} has no counterpart in PyTorch; allowed are {names}",
+        )
     for name, model in models.items():
         key, module = f"runner.{name}", model.module
         activations = {f"{key}.activation": module.activation}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import re
 import warnings
@@ -37,7 +38,7 @@ def read_torch_file(path: str | os.PathLike) -> dict[str, Any]:
     Only tensors and plain values are read (`weights_only=True`), so that a file from anywhere can do no harm.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError, OSError: there is no such file, or it cannot be opened.
         ValueError: the file is none of torch's, a TorchScript module, holds Python objects or is no mapping.
         ImportError: torch is not installed, or older than 2.6.
     """
@@ -59,6 +60,8 @@ def read_torch_file(path: str | os.PathLike) -> dict[str, Any]:
         with warnings.catch_warnings():  # of an unusual pickle, before it is refused
             warnings.simplefilter("ignore")
             values = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:  # the file cannot be opened
+        raise
     except Exception as error:  # what a file that is not torch's raises is not one type
         if found := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
@@ -73,9 +76,22 @@ def read_torch_file(path: str | os.PathLike) -> dict[str, Any]:
 
 def write_torch_file(values: dict[str, Any], path: str | os.PathLike) -> Path:
     """Writes a mapping with `torch.save`; the file appears whole or not at all. Returns its path."""
-    torch = import_torch("Writing a PyTorch checkpoint")
+    data = io.BytesIO()
+    import_torch("Writing a PyTorch checkpoint").save(values, data)
+    return write_bytes(data.getvalue(), path)
+
+
+def write_bytes(data: bytes, path: str | os.PathLike) -> Path:
+    """Writes what torch made in memory; the file appears whole or not at all. Returns its path.
+
+    torch itself does not write it: on a full disk torch.save raises a RuntimeError, and the writer of TorchScript ends
+    the process.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     with replacing(path) as temporary:
-        torch.save(values, temporary)
+        temporary.write_bytes(data)
     return Path(path)
 
 
@@ -94,4 +110,7 @@ def _to_numpy(value: Any) -> Any:
     if not hasattr(value, "detach"):
         return value
     value = value.detach()
-    return np.asarray(value.float() if value.is_floating_point() else value)
+    try:
+        return np.asarray(value.float() if value.is_floating_point() else value)
+    except (TypeError, RuntimeError):  # a sparse or quantised tensor, which is refused where an array is needed
+        return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections.abc import Mapping
@@ -14,11 +15,11 @@ import torch
 from torch import nn
 
 from bridges.inputs import Inputs
-from bridges.onnx_parity import BATCHES, compare_output, evaluate, parity_inputs
+from bridges.onnx_parity import BATCHES, compare_output, evaluate_all
+from bridges.torch_files import write_bytes
 from bridges.torch_names import encoder_prefixes, network_entries, to_torch
 from bridges.torch_statistics import statistics_to_torch
 from rlbotics_jax.algorithms import PPO
-from rlbotics_jax.atomic import replacing
 from rlbotics_jax.cnn import encoder_layers
 from rlbotics_jax.config import CNNEncoderConfig
 from rlbotics_jax.distributions import SquashedGaussianDistribution
@@ -151,15 +152,16 @@ def write_torchscript(algorithm: PPO, policy: TrainedPolicy, path: str | os.Path
     def in_jax(*arrays: jax.Array) -> tuple[jax.Array]:
         return (act(inputs.split(*arrays)),)
 
-    references = {name: evaluate(in_jax, rows) for name, rows in parity_inputs(inputs.shapes, samples).items()}
+    references = evaluate_all(in_jax, inputs.shapes, ["action"], samples)
     module = _Policy(algorithm, policy, inputs.shapes if inputs.is_one_vector else inputs.groups).eval()
-    with torch.no_grad(), warnings.catch_warnings(), replacing(path) as temporary:
+    data = io.BytesIO()
+    with torch.no_grad(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.jit.*")  # it is what RLBotics deploys, deprecated or not
         examples = tuple(torch.tensor(rows[:2]) for rows in samples.values())
-        torch.jit.trace(module, examples).save(temporary)
-        written = torch.jit.load(temporary)
+        torch.jit.save(torch.jit.trace(module, examples), data)
+        written = torch.jit.load(io.BytesIO(data.getvalue()))
         for name, reference in references.items():
             tensors = [torch.tensor(rows) for rows in reference.inputs.values()]
             found = [written(*(rows[:size] for rows in tensors)).numpy() for size in BATCHES]
             compare_output("TorchScript", found, reference, 0, "action", name)
-    return Path(path)
+    return write_bytes(data.getvalue(), path)

@@ -25,6 +25,9 @@ _ADAM = {"mu": "exp_avg", "nu": "exp_avg_sq"}
 _MOMENTS = {"adam": _ADAM, "adamw": _ADAM, "rmsprop": {"nu": "square_avg"}, "sgd": {}}
 """By optimizer: optax's name of a moment, and torch's."""
 
+_WEIGHT_DECAY = {"adamw": 0.01}
+"""By optimizer, where it decays weights."""
+
 _ORDER = {"mu": 1, "nu": 2}
 """Whether a moment is an average of gradients, or of their squares."""
 
@@ -57,6 +60,8 @@ def _fill_algorithm(state: PPOState, algorithm: PPO, checkpoint: TorchCheckpoint
         return jax.tree.map(jnp.asarray, from_torch(found, converted))
 
     optimizer, names = state.optimizer, _MOMENTS[algorithm.settings.optimizer]
+    for problem in _optimizer_problems(checkpoint, algorithm.settings.optimizer):
+        warnings.warn(f"'{checkpoint.path}' {problem}.", stacklevel=5)  # where a function of bridges.torch is called
     if checkpoint.moments.keys() >= set(names.values()):
         zeros = jax.tree.map(np.zeros_like, networks)  # of a parameter that was never stepped
         for mine, name in names.items():
@@ -64,11 +69,6 @@ def _fill_algorithm(state: PPOState, algorithm: PPO, checkpoint: TorchCheckpoint
             optimizer = optax.tree_utils.tree_set(optimizer, **{mine: tree(arrays, _ORDER[mine])})
         if "mu" in names:
             optimizer = optax.tree_utils.tree_set(optimizer, count=jnp.int32(checkpoint.step))
-    else:
-        warnings.warn(
-            f"'{checkpoint.path}' has no moments of {algorithm.settings.optimizer}: the optimizer starts afresh.",
-            stacklevel=4,
-        )
     hyperparameters = dict(state.hyperparameters)
     if checkpoint.learning_rate is not None:
         hyperparameters["learning_rate"] = jnp.float32(checkpoint.learning_rate)
@@ -83,6 +83,19 @@ def _fill_algorithm(state: PPOState, algorithm: PPO, checkpoint: TorchCheckpoint
     )
 
 
+def _optimizer_problems(checkpoint: TorchCheckpoint, name: str) -> list[str]:
+    """Returns in what the file's optimizer is not the config's, which has this name."""
+    wanted, problems = set(_MOMENTS[name].values()), []
+    if missing := wanted - checkpoint.moments.keys():
+        problems.append(f"has no {', '.join(sorted(missing))}: the optimizer {name} starts afresh")
+    elif dropped := checkpoint.moments.keys() - wanted:
+        problems.append(f"has {', '.join(sorted(dropped))}, which the optimizer {name} drops")
+    decay = _WEIGHT_DECAY.get(name, 0.0)
+    if checkpoint.weight_decay not in (None, decay):
+        problems.append(f"decayed weights by {checkpoint.weight_decay}, the optimizer {name} decays them by {decay}")
+    return problems
+
+
 def checkpoint_values(algorithm: PPO, state: PPOState, iteration: int, best_score: float | None) -> dict[str, Any]:
     """Returns what `torch.save` is to write so that RLBotics' runner goes on from it.
 
@@ -93,19 +106,16 @@ def checkpoint_values(algorithm: PPO, state: PPOState, iteration: int, best_scor
     """
     torch = import_torch("Writing a PyTorch checkpoint")
     models, shared = {"actor": algorithm.actor, "critic": algorithm.critic}, algorithm.settings.share_cnn_encoders
-    statistics = dict(state.normalizers)
 
-    def whole(tree: PyTree) -> PyTree:
-        """Returns a tree like the parameters, in which shared encoders are in both networks, as torch has them."""
+    def whole(tree: PyTree) -> tuple[PyTree, dict[str, Any]]:
+        """Returns a tree like the parameters, and the statistics, with shared encoders in both, as torch has them."""
         if not shared:
-            return tree
+            return tree, state.normalizers
         actor, critic = (tree[name]["network"] for name in NETWORKS)
-        critic, statistics["critic"] = with_encoders(
-            critic, state.normalizers["critic"], actor, state.normalizers["actor"]
-        )
-        return {**tree, "critic": {"network": critic}}
+        network, statistics = with_encoders(critic, state.normalizers["critic"], actor, state.normalizers["actor"])
+        return {**tree, "critic": {"network": network}}, {**state.normalizers, "critic": statistics}
 
-    parameters = whole(state.parameters)
+    parameters, statistics = whole(state.parameters)
     found = entries(models, parameters)
     std = std_of(to_torch(found, parameters))
 
@@ -114,7 +124,7 @@ def checkpoint_values(algorithm: PPO, state: PPOState, iteration: int, best_scor
 
     networks = arrays(parameters, 0)
     moments = {
-        name: arrays(whole(optax.tree_utils.tree_get(state.optimizer, mine)), _ORDER[mine])
+        name: arrays(whole(optax.tree_utils.tree_get(state.optimizer, mine))[0], _ORDER[mine])
         for mine, name in _MOMENTS[algorithm.settings.optimizer].items()
     }
 

@@ -30,6 +30,9 @@ from rlbotics_jax.types import TrainState
 FOLDER = "checkpoints"
 ARCHIVE = "arrays.zip"
 
+ALGORITHM = "shared.algorithm."
+"""How the paths of a saved state begin that are the algorithm's own."""
+
 _TREES = ("state", "policy")
 
 _UNFINISHED = ".orbax-checkpoint-tmp"
@@ -125,6 +128,11 @@ class Checkpoints:
         """Returns the leaves of the saved state whose paths are wanted."""
         layout, buffers = self._stored(iteration, "state")
         return unpack({path: leaf for path, leaf in layout.items() if paths(path)}, buffers)
+
+    def algorithm_leaves(self, iteration: int, paths: Callable[[str], bool]) -> dict[str, Array]:
+        """Returns the leaves of the algorithm's own state whose paths are wanted; all paths are seen from it."""
+        saved = self.leaves(iteration, lambda path: path.startswith(ALGORITHM) and paths(path.removeprefix(ALGORITHM)))
+        return {path.removeprefix(ALGORITHM): leaf for path, leaf in saved.items()}
 
     def layout(self, iteration: int) -> Layout:
         """Returns the paths, dtypes and shapes of the saved state."""

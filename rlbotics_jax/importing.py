@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
 
 from rlbotics_jax.build import resolve_config
 from rlbotics_jax.checkpoint import Checkpoints
-from rlbotics_jax.config import ConfigError
+from rlbotics_jax.config import Config, ConfigError, OnPolicyRunnerConfig
 from rlbotics_jax.registry import import_path
 from rlbotics_jax.runs import create_run, discard_run
 from rlbotics_jax.snapshot import run_identity, saved_policies, summarize_state
@@ -27,13 +28,13 @@ def import_checkpoint(path: str | os.PathLike, config: Any) -> Path:
         The run directory, in the config's `log_dir/experiment`.
 
     Raises:
-        FileNotFoundError, ValueError, ImportError: as `bridges.torch.load_torch_checkpoint`.
+        OSError, ValueError, ImportError: as `bridges.torch.load_torch_checkpoint`.
         ConfigError: the checkpoint does not fit the config, or the config asks for nothing to be written.
         CheckpointError: the checkpoint cannot be written.
     """
     from bridges.torch import load
 
-    config = resolve_config(config)
+    config = _whole_config(config)
     runner = config.runner
     if not runner.logger.enabled or runner.logger.log_dir is None:
         raise ConfigError("runner.logger.log_dir", "a run is to be written, so log_dir and enabled must be set")
@@ -54,3 +55,16 @@ def import_checkpoint(path: str | os.PathLike, config: Any) -> Path:
         discard_run(run)
         raise
     return run
+
+
+def _whole_config(config: Any) -> Config:
+    """Returns the config; where it is a section `runner` alone, which RLBotics writes, the error tells that."""
+    try:
+        return resolve_config(config)
+    except ConfigError as error:
+        if error.path not in {field.name for field in dataclasses.fields(OnPolicyRunnerConfig)}:
+            raise
+        problem = (
+            "the section is missing: this is a section `runner`, which RLBotics writes alone; give a file with both"
+        )
+        raise ConfigError("env", problem, error.source) from error

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from rlbotics_jax.algorithms.base import Algorithm
-from rlbotics_jax.checkpoint import Checkpoints, checkpoint_path
+from rlbotics_jax.checkpoint import ALGORITHM, Checkpoints, checkpoint_path
 from rlbotics_jax.config import Config, ConfigError
 from rlbotics_jax.config.errors import one_of, shown
 from rlbotics_jax.packing import Layout, difference, fill, layout_of
@@ -21,9 +21,6 @@ from rlbotics_jax.resume import locate
 from rlbotics_jax.types import BestPolicy, TrainState
 
 KEY = "runner.init_from"
-
-_ALGORITHM = "shared.algorithm."
-"""Where in a saved state the algorithm's own begins."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +52,9 @@ class Transfer:
 
     def apply(self, state: TrainState) -> TrainState:
         """Returns a fresh state with the parts in it. Its best policy is its own, which has no score yet."""
-        saved = Checkpoints(self.run).leaves(
-            self.iteration, lambda path: any(_is_in(path, _ALGORITHM + part) for part in self.loaded.values())
+        leaves = Checkpoints(self.run).algorithm_leaves(
+            self.iteration, lambda path: any(_is_in(path, part) for part in self.loaded.values())
         )
-        leaves = {path.removeprefix(_ALGORITHM): leaf for path, leaf in saved.items()}
         algorithm = fill(state.shared.algorithm, leaves)
         # Copied: the state is donated, and a buffer can be donated only once.
         parameters = jax.tree.map(jnp.copy, self.algorithm.policy_parameters(algorithm))
@@ -85,11 +81,11 @@ def find_transfer(config: Config, algorithm: Algorithm, like: TrainState) -> Tra
     saved, wanted = Checkpoints(run).layout(iteration), layout_of(like)
     loaded = {name: parts[name] for name in config.runner.load}
     for name, part in loaded.items():
-        if found := difference(*(_within(layout, _ALGORITHM + part) for layout in (saved, wanted))):
+        if found := difference(*(_within(layout, ALGORITHM + part) for layout in (saved, wanted))):
             path, there, here = found
             raise ConfigError(
                 KEY,
-                f"{name}: {path.removeprefix(_ALGORITHM)} is {there} in '{run}' and {here} here; leave it out of "
+                f"{name}: {path.removeprefix(ALGORITHM)} is {there} in '{run}' and {here} here; leave it out of "
                 "runner.load, or give both the same networks and observations",
             )
     return Transfer(algorithm, run, iteration, loaded, tuple(name for name in parts if name not in loaded))

@@ -12,6 +12,7 @@ from torch_values import checkpoint, network, normalizer, rlbotics
 from bridges.torch_checks import check_exportable, check_fits, check_is_ppo
 from rlbotics_jax.algorithms import hyperparameters_of, make_algorithm
 from rlbotics_jax.config import ConfigError
+from rlbotics_jax.distributions import GaussianDistribution
 from rlbotics_jax.envs import EnvironmentSpec
 
 FITTING = {"actor__hidden_dims": [3], "critic__hidden_dims": [2], "critic__obs_normalization": False}
@@ -27,6 +28,13 @@ class OwnModel(nn.Module):
     @nn.compact
     def __call__(self, x):
         return nn.Dense(self.num_outputs)(x)
+
+
+class Shifted(GaussianDistribution):
+    """A Gaussian whose action is the sample plus one."""
+
+    def action(self, latent):
+        return latent + 1.0
 
 
 def make(num_actions=1, size=2, **overrides):
@@ -74,6 +82,15 @@ def test_what_does_not_fit_is_told_with_both_values(arguments, sentence):
     assert str(error.value) == f"model.pt: {sentence}"
 
 
+@pytest.mark.parametrize(("std_type", "name"), [("scalar", "std"), ("log", "log_std")])
+def test_standard_deviation_of_other_actions(std_type, name):
+    """Whichever of the two the file has, which is the logarithm."""
+    values = rlbotics(optimizer_state_dict=None)
+    values["actor_state_dict"]["distribution.log_std_param"] = np.zeros(5, np.float32)
+    with pytest.raises(ConfigError, match=rf"of distribution.{name}_param the file has \[5\], the config \[1\]"):
+        check_fits(checkpoint(values), *make(actor__distribution_cfg__std_type=std_type))
+
+
 def test_part_that_the_config_has_no_place_for():
     values = cnn_values()
     values["actor_state_dict"] |= {"cnn.2.weight": np.zeros((4, 4, 3, 3)), "cnn.2.bias": np.zeros(4)}
@@ -116,6 +133,11 @@ def test_an_image_model_that_normalises_its_vectors_alone(actor, sentence):
         (
             {"actor__class_name": "test_torch_checks:OwnModel"},
             "runner.actor.class_name: OwnModel has no counterpart in PyTorch",
+        ),
+        (
+            {"actor__distribution_cfg__class_name": "test_torch_checks:Shifted"},
+            "runner.actor.distribution_cfg.class_name: Shifted has no counterpart in PyTorch; allowed are "
+            "GaussianDistribution and SquashedGaussianDistribution",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 from helpers import small_config
 from toys import ConstantReward
 
-from bridges.torch import config_beside, load_torch_checkpoint, save_torch_checkpoint
+from bridges.torch import config_beside, load_torch_checkpoint, rlbotics_runner_section, save_torch_checkpoint
 from bridges.torch_files import import_torch
+from rlbotics_jax.config import ConfigError
 from rlbotics_jax.importing import import_checkpoint
 from rlbotics_jax.train import train
 
@@ -52,6 +54,17 @@ def test_missing_files(tmp_path):
 def test_import_needs_a_folder_to_write_to(tmp_path):
     with pytest.raises(ValueError, match="runner.logger.log_dir: a run is to be written"):
         import_checkpoint(tmp_path / "model.pt", small_config(runner__logger__log_dir=None))
+
+
+def test_import_needs_the_section_env(tmp_path):
+    """RLBotics' config.json, which lies beside its checkpoints, is the section `runner` alone."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(rlbotics_runner_section(small_config())))
+    with pytest.raises(ConfigError, match=r"config.json: env: the section is missing: this is a section `runner`"):
+        import_checkpoint(tmp_path / "model.pt", path)
+    path.write_text(json.dumps({"environment": {}}))
+    with pytest.raises(ConfigError, match="config.json: env: this key is required"):
+        import_checkpoint(tmp_path / "model.pt", path)
 
 
 def test_import_of_nothing_leaves_nothing(tmp_path):

@@ -99,16 +99,36 @@ def test_standard_deviation_that_was_never_stepped_has_zero_moments():
 
 
 def test_another_optimizer_starts_afresh_with_a_warning():
-    with pytest.warns(UserWarning, match="'model.pt' has no moments of rmsprop: the optimizer starts afresh"):
+    with pytest.warns(UserWarning, match="'model.pt' has no square_avg: the optimizer rmsprop starts afresh"):
         fresh, state = filled(rlbotics(), algorithm__optimizer="rmsprop")
     assert_bit_equal(state.shared.algorithm.optimizer, fresh.shared.algorithm.optimizer)
 
 
-def test_adam_goes_on_as_adamw():
-    _, state = filled(rlbotics(), algorithm__optimizer="adamw")
+def decaying(weight_decay):
+    values = rlbotics()
+    values["optimizer_state_dict"]["param_groups"][0]["weight_decay"] = weight_decay
+    return values
+
+
+@pytest.mark.parametrize(
+    ("decay", "name", "sentence"),
+    [
+        (0.0, "adamw", "decayed weights by 0.0, the optimizer adamw decays them by 0.01"),
+        (0.01, "adam", "decayed weights by 0.01, the optimizer adam decays them by 0.0"),
+    ],
+)
+def test_adam_and_adamw_go_on_as_one_another_with_a_warning(decay, name, sentence):
+    with pytest.warns(UserWarning, match=f"^'model.pt' {sentence}.$"):
+        _, state = filled(decaying(decay), algorithm__optimizer=name)
     assert int(optax.tree_utils.tree_get(state.shared.algorithm.optimizer, "count")) == 7
 
 
-def test_sgd_remembers_nothing(recwarn):
-    filled(rlbotics(), algorithm__optimizer="sgd")
-    assert not [warning for warning in recwarn if "starts afresh" in str(warning.message)]
+def test_moments_that_are_dropped_are_told():
+    with pytest.warns(UserWarning, match="^'model.pt' has exp_avg, exp_avg_sq, which the optimizer sgd drops.$"):
+        filled(rlbotics(), algorithm__optimizer="sgd")
+
+
+@pytest.mark.parametrize(("decay", "name"), [(0.0, "adam"), (0.01, "adamw")])
+def test_the_same_optimizer_goes_on_without_a_word(decay, name, recwarn):
+    filled(decaying(decay), algorithm__optimizer=name)
+    assert not [warning for warning in recwarn if "model.pt" in str(warning.message)]

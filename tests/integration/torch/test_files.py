@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import resource
 import zipfile
 
 import numpy as np
 import pytest
 import torch
+from policies import fresh_policy
 
+from bridges.torch import export_torchscript
 from bridges.torch_files import read_torch_file, write_torch_file
+from rlbotics_jax.envs import EnvironmentSpec
 
 
 class Malicious:
@@ -82,6 +87,45 @@ def test_values_come_back_as_numpy(tmp_path):
     np.testing.assert_array_equal(values["half"], np.array([0.5, -2.0], np.float32))
     assert values["count"] == 2**40 and values["list"][0].shape == (2, 3)
     assert (values["score"], values["none"]) == (1.5, None)
+
+
+def test_tensors_that_are_no_plain_arrays_are_left_as_they_are(tmp_path):
+    torch.save({"sparse": torch.eye(3).to_sparse()}, tmp_path / "file.pt")
+    assert isinstance(read_torch_file(tmp_path / "file.pt")["sparse"], torch.Tensor)
+
+
+@contextlib.contextmanager
+def limited(kind, limit):
+    """A limit of the operating system on this process, as a full disk or too many open files would be."""
+    soft, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, (soft, hard))
+
+
+@pytest.mark.parametrize("existing", [None, b"before"])
+def test_a_full_disk_costs_the_file_and_not_the_process(existing, tmp_path):
+    spec = EnvironmentSpec({"observation": (2,)}, 1, None, None, 10, 0.1)
+    policy = fresh_policy(spec)
+    for name, write in (
+        ("model.pt", lambda path: write_torch_file({"a": torch.zeros(9000)}, path)),
+        ("policy.pt", lambda path: export_torchscript(policy, path)),
+    ):
+        path = tmp_path / name
+        if existing is not None:
+            path.write_bytes(existing)
+        with limited(resource.RLIMIT_FSIZE, 8192), pytest.raises(OSError, match="File too large"):
+            write(path)
+        assert (path.read_bytes() if path.exists() else None) == existing
+    assert len(list(tmp_path.iterdir())) == (0 if existing is None else 2)
+
+
+def test_a_file_that_cannot_be_opened_keeps_the_reason(tmp_path):
+    path = write_torch_file({}, tmp_path / "file.pt")
+    with limited(resource.RLIMIT_NOFILE, 3), pytest.raises(OSError, match="Too many open files"):
+        read_torch_file(path)
 
 
 def test_versions_of_torch_that_run_code_are_not_used(tmp_path, monkeypatch):

@@ -5,28 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 import torch
-from cases import CASES, NORMALIZED, VECTOR_GROUPS, groups_of, shapes_of
-from jax_task import JaxTask, assert_close, compute, make_config, runner_section, with_env
+from cases import CASES, NORMALIZED, groups_of, shapes_of
+from jax_task import JaxTask, assert_close, compute, runner_section, with_env
 from rlbotics_runner import make_runner, outputs_of
-from torch_task import NUM_ACTIONS, NUM_ENVS, observations
+from telekinesis.rlbotics.config import OnPolicyRunnerConfig
+from torch_task import NUM_ENVS, observations
 
 from bridges.torch import (
     config_beside,
     export_torch_checkpoint,
     load_torch_checkpoint,
+    rlbotics_runner_section,
     save_torch_checkpoint,
 )
-from bridges.torch_names import entries, to_torch
-from rlbotics_jax.algorithms import make_algorithm
 from rlbotics_jax.config import ConfigError
 from rlbotics_jax.envs import vectorize
 from rlbotics_jax.importing import import_checkpoint
-from rlbotics_jax.optimizers import make_optimizer
 from rlbotics_jax.runs import load_run
 from rlbotics_jax.train import train
 
@@ -95,7 +93,7 @@ def test_our_checkpoint_there(case, tmp_path):
     config, task = with_env(section_of(case)), task_of(case)
     result = train(config, task)
     path = save_torch_checkpoint(result, tmp_path / "folder" / "model.pt")
-    runner = make_runner(section_of(case), shapes_of(case))
+    runner = make_runner(rlbotics_runner_section(config), shapes_of(case))
     runner.load(str(path), strict=True)
     assert_same_outputs(runner, config, result.state.shared.algorithm, case)
     assert_same_moments(runner, result.state.shared.algorithm, case)
@@ -115,36 +113,6 @@ def test_our_checkpoint_there(case, tmp_path):
         np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-30)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop", "sgd"])
-def test_the_next_step_is_the_same_on_both_sides(optimizer, tmp_path):
-    """The moments mean the same: one step of the same gradients from a loaded state, to 1e-6."""
-    changes = {"actor": {"distribution_cfg": {"std_type": "log"}}, "algorithm": {"optimizer": optimizer}}
-    section = runner_section(VECTOR_GROUPS, **changes)
-    config = make_config(VECTOR_GROUPS, **changes)
-    runner = make_runner(section, shapes_of(optimizer))
-    runner.learn(3)
-    runner.save(str(tmp_path / "model.pt"))
-    state = load_torch_checkpoint(tmp_path / "model.pt", config, JaxTask()).shared.algorithm
-
-    def random(leaf):
-        return jnp.asarray(np.random.default_rng(leaf.size).normal(size=leaf.shape), jnp.float32)
-
-    gradients = jax.tree.map(random, state.parameters)
-    algorithm = make_algorithm(config.runner, NUM_ACTIONS)
-    found = entries({"actor": algorithm.actor, "critic": algorithm.critic}, state.parameters)
-    named = to_torch(found, gradients)
-    for network in ("actor", "critic"):
-        for name, parameter in getattr(runner.alg, network).named_parameters():
-            parameter.grad = torch.tensor(named[network][name])
-    runner.alg.optimizer.step()
-    direction, _ = make_optimizer(optimizer).update(gradients, state.optimizer, state.parameters)
-    rate = state.hyperparameters["learning_rate"]
-    stepped = to_torch(found, jax.tree.map(lambda p, d: p - rate * d, state.parameters, direction))
-    for network in ("actor", "critic"):
-        for name, parameter in getattr(runner.alg, network).named_parameters():
-            np.testing.assert_allclose(stepped[network][name], parameter.detach().numpy(), rtol=1e-6, atol=1e-6)
-
-
 def test_best_file_has_its_score_and_the_config_lies_beside_it(tmp_path):
     _, run = trained_runner("adam", tmp_path)
     saved = torch.load(run / "model_best.pt", weights_only=True)
@@ -154,6 +122,7 @@ def test_best_file_has_its_score_and_the_config_lies_beside_it(tmp_path):
     assert int(state.shared.best.iteration) == saved["best_iteration"] + 1
     config = config_beside(run / "model_best.pt", environment)
     assert config.env.num_envs == NUM_ENVS and config.runner.actor.obs_normalization
+    assert config.runner.actor.distribution_cfg.std_type == "log"
     with pytest.raises(ConfigError, match="RLBotics writes no such section"):
         load_torch_checkpoint(run / "model_best.pt", env=JaxTask())
     last = load_torch_checkpoint(run / "model_2.pt", env=environment)
@@ -161,6 +130,33 @@ def test_best_file_has_its_score_and_the_config_lies_beside_it(tmp_path):
     (run / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match="beside"):
         load_torch_checkpoint(run / "model_2.pt", env=environment)
+
+
+def test_warnings_point_to_the_caller(tmp_path):
+    _, run = trained_runner("adam", tmp_path / "theirs")
+    section = section_of("adam", logger={"log_dir": str(tmp_path / "ours")}, algorithm={"optimizer": "sgd"})
+    for call in (
+        lambda: load_torch_checkpoint(run / "model_2.pt", with_env(section), JaxTask()),
+        lambda: import_checkpoint(run / "model_2.pt", with_env(section)),
+    ):
+        with pytest.warns(UserWarning, match="which the optimizer sgd drops") as caught:
+            call()
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_rlbotics_reads_the_section_whatever_is_in_it():
+    """Every key that it does not know, and an activation that it knows by another name."""
+    ours = {
+        "eval_interval": 5,
+        "early_stopping_threshold": 1.0,
+        "logger": {"resume": "last", "wandb_project": "project"},
+        "actor": {**CASES["cnn"]["actor"], "activation": "lrelu", "obs_clip": 5.0},
+    }
+    config = with_env(section_of("cnn", **ours))
+    read = OnPolicyRunnerConfig.from_dict(rlbotics_runner_section(config))
+    assert (read.actor.activation, read.actor.cnn_cfg.output_channels) == ("leaky_relu", [4, 6])
+    assert (read.logger.resume, read.algorithm.use_clipped_value_loss) == (None, False)
+    make_runner(rlbotics_runner_section(config), shapes_of("cnn")).learn(1)
 
 
 def test_imported_run_resumes_and_exports(tmp_path):

@@ -29,6 +29,8 @@ CNN = {
     "activation": "elu",
     "max_pool": [False, True],
 }
+PLAIN_CNN = {**CNN, "norm": "none"}
+TWO_IMAGES = {**IMAGES, "wrist": (1, 8, 8)}
 PPO = {
     "class_name": "PPO",
     "num_learning_epochs": 2,
@@ -42,17 +44,23 @@ PPO = {
 
 
 def train_cfg(
-    std_type: str, normalized: bool, cnn: dict[str, Any] | None, recurrent: bool, **changes: Any
+    std_type: str,
+    normalized: bool,
+    cnn: dict[str, Any] | None,
+    recurrent: bool,
+    cameras: dict[str, tuple[int, ...]] = IMAGES,
+    algorithm: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> dict[str, Any]:
-    """The runner's config in this version's schema."""
+    """The runner's config in this version's schema; `algorithm` are changes of its section, `changes` of the actor's."""
     policy_set = "policy" if MAJOR == 3 else "actor"
-    images = list(IMAGES) if cnn else []
+    images = list(cameras) if cnn else []
     common = {
         "num_steps_per_env": 8,
         "save_interval": 100,
         "obs_groups": {policy_set: ACTOR + images, "critic": CRITIC + images},
     }
-    common |= {"multi_gpu": None, "run_name": "", "logger": "tensorboard", "algorithm": dict(PPO)}
+    common |= {"multi_gpu": None, "run_name": "", "logger": "tensorboard", "algorithm": PPO | (algorithm or {})}
     if MAJOR == 3:
         kind = "ActorCriticRecurrent" if recurrent else "ActorCriticCNN" if cnn else "ActorCritic"
         policy = {
@@ -124,9 +132,15 @@ def main(folder: Path) -> None:
     if (MAJOR, MINOR) >= (3, 3):
         write(folder, "cnn", {**VECTORS, **IMAGES}, train_cfg("scalar", False, CNN, False), True)
         write(folder, "normalized_cnn", {**VECTORS, **IMAGES}, train_cfg("scalar", True, CNN, False), True)
+        two = train_cfg("scalar", False, PLAIN_CNN, False, cameras=TWO_IMAGES)
+        write(folder, "two_cnn", {**VECTORS, **TWO_IMAGES}, two, True)
         write(
             folder, "state_dependent", VECTORS, train_cfg("scalar", False, None, False, state_dependent_std=True), False
         )
+    if MAJOR >= 4:
+        algorithm = {"share_cnn_encoders": True, "optimizer": "adamw"}
+        shared = train_cfg("scalar", False, PLAIN_CNN, False, cameras=TWO_IMAGES, algorithm=algorithm)
+        write(folder, "shared_cnn", {**VECTORS, **TWO_IMAGES}, shared, True)
 
 
 if __name__ == "__main__":
