@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from rlbotics_jax.train import TrainResult
+    from rlbotics_jax.training import TrainResult
 
 
 @dataclasses.dataclass(frozen=True)

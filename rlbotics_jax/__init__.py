@@ -33,8 +33,8 @@ _MODULE_OF = {
     "TrainState": "types",
     "make_train_step": "step",
     "TrainingError": "guards",
-    "TrainResult": "train",
-    "train": "train",
+    "TrainResult": "training",
+    "train": "training",
     "evaluate": "evaluation",
     "export": "exports",
     "load_run": "runs",
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
     from rlbotics_jax.runs import load_run
     from rlbotics_jax.step import make_train_step
-    from rlbotics_jax.train import TrainResult, train
+    from rlbotics_jax.training import TrainResult, train
     from rlbotics_jax.types import Timestep, TrainState
 
 

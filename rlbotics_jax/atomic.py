@@ -29,7 +29,8 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename is not None and Path(error.filename) == temporary:  # a name that nobody gave
+        # A name that nobody gave, or, of a disk that turns out to be full, none.
+        if error.filename is None or Path(error.filename) == temporary:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:

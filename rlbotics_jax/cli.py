@@ -68,7 +68,7 @@ class Train:
     def run(self) -> int:
         config = self.configure()
         from rlbotics_jax.runs import POLICY_FILE
-        from rlbotics_jax.train import train
+        from rlbotics_jax.training import train
 
         result = train(config, compilation_cache=not self.no_cache, profile=self.profile)
         if result.run_directory is not None:

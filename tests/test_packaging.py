@@ -123,3 +123,8 @@ def test_installed_wheel_trains_and_leaves_a_policy(installed):
         "print(policy.get_action([0.0] * policy.obs_dim).shape, 'jax' in sys.modules)"
     )
     assert installed("-c", code, str(path)).stdout.strip() == "(1,) False"
+
+
+def test_train_is_a_function_whatever_was_imported_before():
+    statement = "import rlbotics_jax.training; from rlbotics_jax import TrainResult, train; assert callable(train)"
+    assert import_in_subprocess(statement, FOREIGN)[1] == []

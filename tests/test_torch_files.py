@@ -15,7 +15,7 @@ from bridges.torch import config_beside, load_torch_checkpoint, rlbotics_runner_
 from bridges.torch_files import import_torch
 from rlbotics_jax.config import ConfigError
 from rlbotics_jax.importing import import_checkpoint
-from rlbotics_jax.train import train
+from rlbotics_jax.training import train
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from rlbotics_jax.config import ConfigError
 from rlbotics_jax.envs import vectorize
 from rlbotics_jax.importing import import_checkpoint
 from rlbotics_jax.runs import load_run
-from rlbotics_jax.train import train
+from rlbotics_jax.training import train
 
 
 def task_of(case: str) -> JaxTask:

@@ -18,7 +18,7 @@ from torch_task import IMAGES, VECTORS
 from write_rsl_rl import ACTOR, CNN, CRITIC, PLAIN_CNN, TWO_IMAGES
 
 from bridges.torch import load_torch_checkpoint
-from rlbotics_jax.train import train
+from rlbotics_jax.training import train
 
 FOLDERS = {"installed": None, **{path.name: path for path in sorted(Path(os.environ["RSL_RL"]).iterdir())}}
 

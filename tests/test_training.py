@@ -24,7 +24,7 @@ from rlbotics_jax.config import ConfigError, load_config
 from rlbotics_jax.envs import vectorize
 from rlbotics_jax.evaluation import evaluate
 from rlbotics_jax.program import make_program
-from rlbotics_jax.train import TrainingError
+from rlbotics_jax.training import TrainingError
 
 
 def goal_config(**overrides):
