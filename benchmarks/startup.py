@@ -131,7 +131,7 @@ def read_files(python: Path) -> None:
     """Imports once what the runs import, so that the first of them does not wait for the disk."""
     with tempfile.TemporaryDirectory() as cache:
         variables = environment(Path(cache))
-        modules = "import brax.training.agents.ppo.train, mujoco.mjx, rlbotics_jax.train"
+        modules = "import brax.training.agents.ppo.train, mujoco.mjx, rlbotics_jax.training"
         subprocess.run([str(python), "-c", modules], env=variables, stdout=subprocess.DEVNULL, check=True)
 
 
