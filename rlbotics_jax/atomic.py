@@ -30,7 +30,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
         os.replace(temporary, path)
     except OSError as error:
         # A name that nobody gave, or, of a disk that turns out to be full, none.
-        if error.filename is None or Path(error.filename) == temporary:
+        if error.errno is not None and (error.filename is None or Path(error.filename) == temporary):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
