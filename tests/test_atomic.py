@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from rlbotics_jax.atomic import replacing
@@ -41,3 +43,17 @@ def test_nothing_written_is_an_error_and_leaves_what_was_there(tmp_path):
     with pytest.raises(FileNotFoundError), replacing(path):
         pass
     assert path.read_text() == "old"
+
+
+def test_a_path_without_a_name_is_a_folder():
+    with pytest.raises(IsADirectoryError, match="A file is to be written, this is a folder: '.'"), replacing(""):
+        pass
+
+
+def test_a_full_disk_names_the_file_and_other_errors_keep_their_words(tmp_path):
+    path = tmp_path / "file.txt"
+    with pytest.raises(OSError) as raised, replacing(path):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as a failing write() says it
+    assert raised.value.filename == str(path)
+    with pytest.raises(OSError, match=r"^ffmpeg failed$"), replacing(path):
+        raise OSError("ffmpeg failed")
