@@ -112,9 +112,10 @@ def export_function(
         raise ExportError(
             f"What jax2onnx made of this policy is not valid ONNX ({reason(error)}), so it was not written."
         ) from error
-    check_parity(model.SerializeToString(), shapes, outputs, references, units)
+    serialised = model.SerializeToString()
+    check_parity(serialised, shapes, outputs, references, units)
     with replacing(path) as temporary:
-        temporary.write_bytes(model.SerializeToString())
+        temporary.write_bytes(serialised)
     return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -30,12 +29,14 @@ def fold_constants(graph: Any, opset: int) -> None:
         has_subgraph = any(attribute.type == AttributeProto.GRAPH for attribute in node.attribute)
         if not inputs or has_subgraph or not constants.keys() >= set(inputs) or outputs & set(node.output):
             continue
-        with contextlib.suppress(Exception):  # an operator that the evaluator lacks stays in the graph
+        try:
             results = ReferenceEvaluator(node, opsets={"": opset}).run(None, {name: constants[name] for name in inputs})
-            for name, result in zip(node.output, results, strict=True):
-                constants[name] = np.asarray(result)
-                graph.initializer.append(numpy_helper.from_array(constants[name], name))
-            graph.node.remove(node)
+        except Exception:  # an operator that the evaluator lacks stays in the graph
+            continue
+        for name, result in zip(node.output, results, strict=True):
+            constants[name] = np.asarray(result)
+            graph.initializer.append(numpy_helper.from_array(constants[name], name))
+        graph.node.remove(node)
 
 
 def _drop_unused(graph: Any) -> None:

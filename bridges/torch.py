@@ -18,16 +18,16 @@ from bridges.torch_config import config_beside, rlbotics_runner_section
 from bridges.torch_files import import_torch, read_torch_file, write_torch_file
 from bridges.torch_layouts import parse_checkpoint
 from bridges.torch_state import checkpoint_values, fill_state
-from rlbotics_jax.algorithms import PPO, hyperparameters_of, make_algorithm
+from rlbotics_jax.algorithms import PPO, hyperparameters_of
 from rlbotics_jax.build import build_algorithm, build_environment, resolve_config, state_like, with_seed
-from rlbotics_jax.checkpoint import Checkpoints
 from rlbotics_jax.config import Config
 from rlbotics_jax.devices import resolve_device
 from rlbotics_jax.envs import EnvironmentSpec, VectorizedEnvironment
 from rlbotics_jax.packing import difference, fill, layout_of
 from rlbotics_jax.policy import TrainedPolicy
 from rlbotics_jax.program import make_program
-from rlbotics_jax.runs import recorded_environment, run_config
+from rlbotics_jax.runs import open_checkpoint
+from rlbotics_jax.snapshot import algorithm_state_like
 from rlbotics_jax.types import TrainState
 
 __all__ = [
@@ -136,19 +136,13 @@ def export_torch_checkpoint(run: str | os.PathLike, path: str | os.PathLike) -> 
         FileNotFoundError, ValueError: there is no run, or no checkpoint in it that can be read.
         ConfigError, ImportError, OSError: as `save_torch_checkpoint`.
     """
-    config, spec = run_config(run), EnvironmentSpec.from_dict(recorded_environment(run))
-    algorithm = make_algorithm(config.runner, spec.num_actions)
-    checkpoints = Checkpoints(run)
-    iteration = checkpoints.latest()
-    if iteration is None:
-        raise FileNotFoundError(f"'{run}' has no checkpoint; it ended before its first was written.")
-    observations, hyperparameters = spec.example_observations(), hyperparameters_of(config.runner.algorithm)
-    like = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), observations, hyperparameters))
-    leaves = checkpoints.algorithm_leaves(iteration, lambda path: True)
+    saved = open_checkpoint(run)
+    like = algorithm_state_like(saved.config, saved.algorithm, saved.spec)
+    leaves = saved.checkpoints.algorithm_leaves(saved.iteration, lambda path: True)
     if found := difference(layout_of(leaves), layout_of(like)):
         raise ValueError(f"'{run}' has {found[0]} {found[1]} where its config asks for {found[2]}.")
-    summary = checkpoints.summary(iteration)
-    return _save(algorithm, fill(like, leaves), iteration, summary["best_score"], path)
+    score = saved.checkpoints.summary(saved.iteration)["best_score"]
+    return _save(saved.algorithm, fill(like, leaves), saved.iteration, score, path)
 
 
 def _save(algorithm: Any, state: Any, iteration: int, score: float | None, path: str | os.PathLike) -> Path:

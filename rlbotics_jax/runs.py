@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rlbotics_jax.algorithms import make_algorithm
+from rlbotics_jax.algorithms.base import Algorithm
 from rlbotics_jax.checkpoint import FOLDER, Checkpoints
 from rlbotics_jax.config import Config, ConfigError, load_config, save_config
 from rlbotics_jax.envs.spec import EnvironmentSpec
@@ -137,6 +138,34 @@ def load_policy(run: str | Path, which: str | None = None, iteration: int | None
     return _load(run, which, iteration)[1]
 
 
+@dataclasses.dataclass(frozen=True)
+class SavedRun:
+    """One checkpoint of a run directory, and what its leaves are read with."""
+
+    config: Config
+    spec: EnvironmentSpec
+    algorithm: Algorithm
+    checkpoints: Checkpoints
+    iteration: int
+
+
+def open_checkpoint(run: str | Path, iteration: int | None = None) -> SavedRun:
+    """Returns a checkpoint of a run, to be read: the latest whole one where no iteration is given.
+
+    Raises:
+        FileNotFoundError: where there is no run or no checkpoint.
+        ValueError: where config.json cannot be read.
+    """
+    config = run_config(run)
+    spec = EnvironmentSpec.from_dict(recorded_environment(run))
+    algorithm = make_algorithm(config.runner, spec.num_actions)
+    checkpoints = Checkpoints(run)
+    iteration = checkpoints.latest() if iteration is None else iteration
+    if iteration is None:
+        raise FileNotFoundError(f"'{run}' has no checkpoint in '{FOLDER}'; it ended before its first was written.")
+    return SavedRun(config, spec, algorithm, checkpoints, iteration)
+
+
 def recorded_config(run: str | Path) -> dict[str, Any]:
     """Returns what a run's config.json holds, as JSON values; nothing where it wrote none.
 
@@ -166,18 +195,13 @@ def recorded_environment(run: str | Path) -> dict[str, Any]:
 
 def _load(run: str | Path, which: str | None, iteration: int | None) -> tuple[Config, TrainedPolicy, dict[str, Any]]:
     """Returns a run's config, and the policy and the summary of one of its checkpoints."""
-    config = run_config(run)
-    spec = EnvironmentSpec.from_dict(recorded_environment(run))
-    algorithm = make_algorithm(config.runner, spec.num_actions)
-    checkpoints = Checkpoints(run)
-    iteration = checkpoints.latest() if iteration is None else iteration
-    if iteration is None:
-        raise FileNotFoundError(f"'{run}' has no checkpoint in '{FOLDER}'; it ended before its first was written.")
-    policies = checkpoints.policy(iteration, policies_like(config, algorithm, spec))
-    summary = checkpoints.summary(iteration)
+    saved = open_checkpoint(run, iteration)
+    built = (saved.config, saved.algorithm, saved.spec)
+    policies = saved.checkpoints.policy(saved.iteration, policies_like(*built))
+    summary = saved.checkpoints.summary(saved.iteration)
     if which == "best" and summary["best_score"] is None:
         raise ValueError(f"'{run}' has no best policy: too few episodes ended. Use the last one.")
-    return config, choose_policy(config, algorithm, spec, policies, summary, which, Path(run).absolute()), summary
+    return saved.config, choose_policy(*built, policies, summary, which, Path(run).absolute()), summary
 
 
 def _first_free(parent: Path, name: str) -> Path:

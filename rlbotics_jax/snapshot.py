@@ -115,11 +115,11 @@ def current_policy(
 
 def policies_like(config: Config, algorithm: Algorithm, spec: EnvironmentSpec) -> PyTree:
     """Returns `saved_policies` of a run with abstract leaves. Needs no environment; nothing is computed."""
-    return jax.eval_shape(lambda: _initial_policies(config, algorithm, spec))
-
-
-def _initial_policies(config: Config, algorithm: Algorithm, spec: EnvironmentSpec) -> PyTree:
-    hyperparameters = hyperparameters_of(config.runner.algorithm)
-    state = algorithm.init(jax.random.key(0), spec.example_observations(), hyperparameters)
-    parameters = algorithm.policy_parameters(state)
+    parameters = jax.eval_shape(algorithm.policy_parameters, algorithm_state_like(config, algorithm, spec))
     return {"last": parameters, "best": parameters}
+
+
+def algorithm_state_like(config: Config, algorithm: Algorithm, spec: EnvironmentSpec) -> Any:
+    """Returns the algorithm's own state with abstract leaves. Needs no environment; nothing is computed."""
+    hyperparameters = hyperparameters_of(config.runner.algorithm)
+    return jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec.example_observations(), hyperparameters))
